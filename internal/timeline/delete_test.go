@@ -185,6 +185,92 @@ func TestDeleteOverBuckets(t *testing.T) {
 	}
 }
 
+// TestFailuresAreTold: a change that was not stored is not reported as done.
+func TestFailuresAreTold(t *testing.T) {
+	broken := errors.New("the node is away")
+	for _, c := range []struct {
+		name, call string
+		change     func(*Engine) error
+	}{
+		{"delete a timeline whose layout cannot be read", "History", func(e *Engine) error { return e.DeleteTimeline(t.Context(), "t") }},
+		{"delete a timeline whose events cannot be deleted", "Delete", func(e *Engine) error { return e.DeleteTimeline(t.Context(), "t") }},
+		{"delete a timeline that cannot be marked as deleted", "SetHistory", func(e *Engine) error { return e.DeleteTimeline(t.Context(), "t") }},
+		{"propose a layout that cannot be stored", "SetHistory", func(e *Engine) error {
+			_, err := e.Propose(t.Context(), "t", Proposal{Factor: 2})
+			return err
+		}},
+		{"set a retention that cannot be stored", "SetHistory", func(e *Engine) error {
+			_, err := e.SetRetention(t.Context(), "t", time.Hour)
+			return err
+		}},
+	} {
+		s := &bucketsShelf{buckets: 1, deleted: map[int64]bool{}, fail: func(call string, _ int64) error {
+			if call == c.call {
+				return broken
+			}
+			return nil
+		}}
+		e, err := Open(s, Options{Upkeep: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.change(e); !errors.Is(err, broken) {
+			t.Errorf("%s: got %v, want the error of the shelf", c.name, err)
+		}
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (s *bucketsShelf) SetHistory(context.Context, string, uint64, History) error {
+	return s.fail("SetHistory", 0)
+}
+
+func (s *bucketsShelf) Arrivals(context.Context, string, []byte, Limit) (Arrivals, error) {
+	return Arrivals{Next: []byte("x")}, nil
+}
+
+// TestLinesAreReleased: what a call has used of a timeline may be forgotten after it. Otherwise memory
+// would grow with the names that clients send.
+func TestLinesAreReleased(t *testing.T) {
+	e, err := Open(&bucketsShelf{buckets: 1, deleted: map[int64]bool{}, fail: func(string, int64) error { return nil }}, Options{Upkeep: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	ctx, names, from := t.Context(), []string{"t"}, int64(0)
+	one := []Addressed{{Event: Event{Time: time.Now().UnixMicro(), ID: "x"}, Timelines: names}}
+	for name, call := range map[string]func() error{
+		"accept":           func() error { _, _, err := e.Accept(ctx, one); return err },
+		"read":             func() error { _, err := e.Read(ctx, Query{Timelines: names}); return err },
+		"read in vain":     func() error { e.Read(ctx, Query{Timelines: names, Cursor: "x"}); return nil },
+		"delete":           func() error { return e.Delete(ctx, "t", Deletion{From: &from}) },
+		"delete nothing":   func() error { return e.Delete(ctx, "t", Deletion{From: new(int64(MaxTime)), Until: &from}) },
+		"show the layout":  func() error { _, err := e.Layout(ctx, "t"); return err },
+		"set the layout":   func() error { _, err := e.Propose(ctx, "t", Proposal{Factor: 2}); return err },
+		"set a retention":  func() error { _, err := e.SetRetention(ctx, "t", 0); return err },
+		"stats":            func() error { _, err := e.Stats(ctx, "t"); return err },
+		"start":            func() error { _, err := e.Start(ctx, "t"); return err },
+		"latest":           func() error { _, err := e.Latest(ctx, "t"); return err },
+		"delete all of it": func() error { return e.DeleteTimeline(ctx, "t") },
+		"follow": func() error {
+			s, err := e.Tail(ctx, TailQuery{Timeline: "t"})
+			s.Close()
+			return err
+		},
+	} {
+		if err := call(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if l := e.use("t"); l.uses != 1 {
+			t.Fatalf("%s: the timeline is in use %d times", name, l.uses-1)
+		} else {
+			e.release(l)
+		}
+	}
+}
+
 // An endlessShelf has a timeline that returns events until one is put. Their data is stored separately.
 type endlessShelf struct {
 	largeShelf

@@ -102,8 +102,13 @@ func TestPlacesOfTails(t *testing.T) {
 	first := follow()
 	first.Close()
 	first.Close()
-	defer follow().Close()
+	second := follow()
 	if _, err := e.Tail(t.Context(), TailQuery{Timeline: "t"}); !errors.As(err, new(*store.LimitError)) {
 		t.Errorf("a reader too many got %v", err)
+	}
+	second.Close()
+	follow().Close()
+	if _, err := e.Tail(t.Context(), TailQuery{Timeline: "t", Cursor: "made up"}); !errors.As(err, new(*store.InputError)) {
+		t.Errorf("a reader with a cursor that was made up got %v", err)
 	}
 }
