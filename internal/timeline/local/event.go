@@ -55,7 +55,6 @@ func putBytes(entries []timeline.Placed) int {
 
 // An arrival is what a Put adds to one timeline.
 type arrival struct {
-	name      string
 	number    number
 	positions []timeline.Position
 	pointing  []int // indexes of entries for stageReplacing
@@ -66,14 +65,20 @@ type arrival struct {
 func (s *Shelf) stage(b *pebble.Batch, refs *references, entries []timeline.Placed) ([]arrival, error) {
 	var all []arrival
 	var key, value []byte
-	at := -1
+	index := map[string]int{} // in all, by timeline
 	for i := range entries {
 		e := &entries[i]
-		if at < 0 || all[at].name != e.Timeline {
-			var err error
-			if all, at, err = s.arrivalOf(all, e.Timeline); err != nil {
+		at, known := index[e.Timeline]
+		if !known {
+			n, found, err := s.number(e.Timeline)
+			if err == nil && !found {
+				err = fmt.Errorf("put events: timeline %q has no history", e.Timeline)
+			}
+			if err != nil {
 				return nil, err
 			}
+			at, all = len(all), append(all, arrival{number: n})
+			index[e.Timeline] = at
 		}
 		if err := refs.add(b, e, all[at].number); err != nil {
 			return nil, err
@@ -142,20 +147,6 @@ func (s *Shelf) replace(refs *references, n number, key, value []byte, e *timeli
 		return nil
 	})
 	return same, err
-}
-
-// arrivalOf returns the index of the arrival of a timeline, which it adds if it is missing.
-func (s *Shelf) arrivalOf(all []arrival, name string) ([]arrival, int, error) {
-	for i := range all {
-		if all[i].name == name {
-			return all, i, nil
-		}
-	}
-	n, found, err := s.number(name)
-	if err == nil && !found {
-		err = fmt.Errorf("put events: timeline %q has no history", name)
-	}
-	return append(all, arrival{name: name, number: n}), len(all), err
 }
 
 // has reports whether the stored row already equals the new one. So a retry changes nothing,
