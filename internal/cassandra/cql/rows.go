@@ -25,6 +25,9 @@ type Rows struct {
 	state   []byte // paging state of the next page
 	more    bool   // there may be a next page
 	err     error
+
+	scanned, bytes int // rows, and what they take
+	asked          int // size of the page that was asked for last
 }
 
 type fetched struct {
@@ -59,6 +62,8 @@ func (r *Rows) Scan(dest ...any) bool {
 	}
 	r.pageBuf--
 	if r.page.Scan(dest...) {
+		r.scanned++
+		r.bytes += sizeOf(dest)
 		return true
 	}
 	r.err = r.session.told(r.ctx, r.st, r.page.Close(), classRefused, 1)
@@ -73,19 +78,19 @@ func (r *Rows) next() {
 		f = <-r.ahead
 		r.ahead = nil
 	} else {
-		f.iter, f.err = r.fetch(r.state)
+		f.iter, f.err = r.fetch(r.state, r.pageSize())
 	}
 	if r.err = f.err; r.err != nil {
 		return
 	}
 	r.page, r.pageBuf, r.state = f.iter, f.iter.NumRows(), f.iter.PageState()
 	r.more = len(r.state) > 0
-	if r.more && r.st.Prefetch {
-		ahead, state := make(chan fetched, 1), r.state
+	if r.more && r.st.Prefetch && (r.st.PageSize > 0 || r.scanned > 0) {
+		ahead, state, size := make(chan fetched, 1), r.state, r.pageSize()
 		fetch := func() {
 			var f fetched
 			f.err = work.Do("fetch a page", func() (err error) {
-				f.iter, err = r.fetch(state)
+				f.iter, err = r.fetch(state, size)
 				return err
 			})
 			ahead <- f
@@ -96,12 +101,31 @@ func (r *Rows) next() {
 	}
 }
 
-func (r *Rows) fetch(state []byte) (*gocql.Iter, error) {
-	s, st := r.session, r.st
-	size := st.PageSize
-	if size == 0 {
-		size = defaultPageSize
+// Pages of a statement without PageSize. A node holds a page several times until it is sent: a
+// few pages of 5000 row keys of 8 KB each end one with a heap of 512 MB.
+const (
+	firstPage   = 500     // rows of the first page
+	maxPage     = 5000    // rows of each other one
+	pageBytes   = 1 << 20 // about
+	maxPageGrow = 4       // how many times longer a page is than the one before
+)
+
+// pageSize returns the rows of the page to fetch next.
+func (r *Rows) pageSize() int {
+	switch {
+	case r.st.PageSize > 0:
+		r.asked = r.st.PageSize
+	case r.scanned == 0:
+		r.asked = firstPage
+	default:
+		rows := pageBytes / (r.bytes/r.scanned + 1)
+		r.asked = max(1, min(rows, maxPage, maxPageGrow*r.asked))
 	}
+	return r.asked
+}
+
+func (r *Rows) fetch(state []byte, size int) (*gocql.Iter, error) {
+	s, st := r.session, r.st
 	// Pages of later attempts, which begin at the same row, are dropped.
 	var page atomic.Pointer[gocql.Iter]
 	if err := checkTexts(r.args); err != nil {

@@ -312,7 +312,7 @@ func (s *Session) dial(datacenter string, keyspace bool) (*connection, error) {
 	g.Timeout = max(c.ReadTimeout, c.WriteTimeout)
 	g.WriteTimeout = g.Timeout
 	g.ConnectTimeout = c.ConnectTimeout
-	g.PageSize = defaultPageSize
+	g.PageSize = maxPage
 	g.NextPagePrefetch = 0
 	g.RetryPolicy = nextHost{max: 2}
 	g.ReconnectionPolicy = &gocql.ExponentialReconnectionPolicy{MaxRetries: 3, InitialInterval: reconnectMin / 4, MaxInterval: reconnectMin / 2}

@@ -158,6 +158,39 @@ func TestStatements(t *testing.T) {
 	}
 }
 
+// TestPagesOfLongRows: pages of long rows have fewer of them, so that a node that sends some at once
+// keeps its memory.
+func TestPagesOfLongRows(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	s := cqltest.Keyspace(t, cqltest.Config(originals.Cassandra(t)), cql.Options{Registerer: registry})
+	cqltest.Must(t, s, table)
+	for key, size := range map[string]int{"short": 10, "long": 8000} {
+		for from := 0; from < 2600; from += 100 {
+			var entries []cql.Entry
+			for i := range 100 {
+				entries = append(entries, cql.Entry{Statement: insert, Args: []any{[]byte(key), fmt.Appendf(nil, "%05d", from+i), bytes.Repeat([]byte("v"), size)}})
+			}
+			if err := s.Batch(t.Context(), 1, entries); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, test := range []struct {
+		key         string
+		fewest, all int // pages
+	}{{"short", 3, 3}, {"long", 17, 18}} {
+		for _, prefetch := range []bool{false, true} {
+			st := &cql.Statement{Name: fmt.Sprint(test.key, "_ahead_", prefetch), Text: selectAll.Text, Prefetch: prefetch}
+			if got := read(t, s, st, test.key); len(got) != 2600 || got[2599].column != "02599" {
+				t.Errorf("%s: %d rows", st.Name, len(got))
+			}
+			if n := int(metric(t, registry, "varve_cql_attempts_total", map[string]string{"statement": st.Name})); n < test.fewest || n > test.all {
+				t.Errorf("%s: %d pages, want %d to %d", st.Name, n, test.fewest, test.all)
+			}
+		}
+	}
+}
+
 func metric(t *testing.T, r *prometheus.Registry, name string, labels map[string]string) float64 {
 	t.Helper()
 	families, err := r.Gather()

@@ -24,7 +24,7 @@ import (
 type Statement struct {
 	Name     string // snake_case; a label of metrics, so there must be few different ones
 	Text     string
-	PageSize int  // rows per page, 0 means 5000; a page should stay below 4 MiB
+	PageSize int  // rows per page, for at most 4 MiB; 0 is for rows that may be long: pages of about 1 MiB
 	Scan     bool // reads more than one partition, with scan_timeout
 	Level    Level
 	Prefetch bool // fetch a page while the previous one is being read
@@ -37,8 +37,6 @@ type Entry struct {
 	Statement *Statement
 	Args      []any
 }
-
-const defaultPageSize = 5000
 
 // table returns the table in the text, for messages.
 func (st *Statement) table() string {

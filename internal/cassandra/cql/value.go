@@ -184,8 +184,12 @@ func sizeOf(args []any) int {
 			n += len(a)
 		case *Raw:
 			n += len(*a)
+		case *[]byte:
+			n += len(*a)
 		case string:
 			n += len(a)
+		case *string:
+			n += len(*a)
 		case TagMap:
 			n += a.Size()
 		case *TagMap:
