@@ -147,8 +147,12 @@ func TestKairosJavaTelnet(t *testing.T) {
 	if err != nil || !sameJSON(t, string(answer), want) {
 		t.Errorf("there is %s, want %s (%v)", answer, want, err)
 	}
-	if got, want := fmt.Sprint(rejected(t, s)), `map[protocol="telnet",reason="bad_tag":1 protocol="telnet",reason="bad_value":1]`; got != want {
-		t.Errorf("refused were %s, want %s", got, want)
+	want = `map[protocol="telnet",reason="bad_tag":1 protocol="telnet",reason="bad_value":1]`
+	err = process.Until(t.Context(), "refused points of the telnet client", func() (bool, error) { // counted after the points are there
+		return fmt.Sprint(rejected(t, s)) == want, nil
+	})
+	if err != nil {
+		t.Errorf("%v: refused were %v, want %s", err, rejected(t, s), want)
 	}
 	s.Stop(t)
 }
