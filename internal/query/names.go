@@ -84,15 +84,17 @@ func (s *Session) metricNames(q store.NamesQuery, filter NamesFilter) ([]string,
 	return found, false, nil
 }
 
-// hasSeries selects with a limit of one series. The error that the limit is reached
-// also means yes.
+// hasSeries selects with a limit of one series. The error that this limit is reached
+// also means yes. The error that another one is, as that of memory, does not.
 func (s *Session) hasSeries(metric string, filter NamesFilter) (has bool, err error) {
+	const limitKey = "query.max_series"
 	for _, err := range s.view.Select(s.ctx, store.Selection{
 		Metric: metric, Matchers: filter.Matchers, Range: filter.Range, AnyOrder: true,
-		Limit: 1, LimitKey: "query.max_series", // a store may look for less then
+		Limit: 1, LimitKey: limitKey, // a store may look for less then
 		Tick: s.Tick, Hold: s.hold,
 	}) {
-		if _, limited := errors.AsType[*store.LimitError](err); err != nil && !limited {
+		limit, limited := errors.AsType[*store.LimitError](err)
+		if err != nil && (!limited || limit.Limit != limitKey) {
 			return false, err
 		}
 		has = true // also if the error says that there are more

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -263,6 +264,44 @@ func TestTrace(t *testing.T) {
 		if got.Series != 2 || got.Samples != 5 || got.Blocks != blocks || got.Bytes != bytes || (got.Read > 0) != traced || got.Index <= 0 {
 			t.Errorf("traced %t: %+v, want %d blocks of %d bytes", traced, got, blocks, bytes)
 		}
+	}
+}
+
+// A holding store holds memory for each metric of which it selects series.
+type holding struct {
+	store.Viewer
+	bytes int64
+}
+
+type holdingView struct {
+	store.View
+	bytes int64
+}
+
+func (h holding) View(ctx context.Context) (store.View, error) {
+	v, err := h.Viewer.View(ctx)
+	return holdingView{v, h.bytes}, err
+}
+
+func (v holdingView) Select(ctx context.Context, want store.Selection) iter.Seq2[store.Series, error] {
+	if err := want.Hold(v.bytes); err != nil {
+		return store.SelectNone(err)
+	}
+	return v.View.Select(ctx, want)
+}
+
+// TestNamesWithoutMemory: a metric is not listed because there is no memory to look for its series.
+func TestNamesWithoutMemory(t *testing.T) {
+	of := newFixture(t, DefaultConfig())
+	of.put("load", model.MustTags("h", "x"), sample{5, 1})
+	config := DefaultConfig()
+	config.MaxMemory = 1000
+	s := fixtureOver(t, holding{of.store, 1001}, config).session(t, t.Context())
+	defer s.Close(nil)
+	filter := NamesFilter{Range: model.AllTime, Matchers: []model.Matcher{{Tag: "h", Values: []string{"none"}}}}
+	names, _, err := s.Names(store.NamesQuery{Kind: store.MetricNames}, filter)
+	if limit, ok := errors.AsType[*store.LimitError](err); !ok || limit.Limit != "query.max_memory" {
+		t.Errorf("got %q, %v", names, err)
 	}
 }
 
