@@ -79,7 +79,7 @@ func newMetrics(s *Store) *metrics {
 	gauge("files", "Block files.", func() float64 { return float64(s.Usage().Files) })
 	gauge("file_bytes", "Size of the block files.", func() float64 { return float64(s.Usage().FileBytes) })
 	gauge("file_samples", "Samples in block files, overwritten and deleted ones included until they are merged.", func() float64 { return float64(s.Usage().FileSamples) })
-	gauge("held_file_bytes", "Size of the block files that are folded later, because late samples in them may be sent again.", func() float64 { return float64(s.heldBytes.Load()) })
+	gauge("held_file_bytes", "Size of the block files that are folded later: late samples in them may be sent again, or the server was started or the rules changed within the last hour.", func() float64 { return float64(s.heldBytes.Load()) })
 	gauge("pending_deletions", "Deletions that have not been applied to every file.", func() float64 { return float64(s.Usage().Deletions) })
 	gauge("catalogue_bytes", "Disk space of the catalogue.", func() float64 { return float64(s.catalogue.DiskSpace()) })
 	return m
