@@ -83,6 +83,13 @@ func (l *Look) readIndex(ctx context.Context, p *partition, s rowkey.Stamp, lite
 	if err != nil {
 		return nil, err
 	}
+	for _, of := range all {
+		if of != winner {
+			if err := of.drop(); err != nil {
+				return nil, err
+			}
+		}
+	}
 	lists := c.lists(winner)
 	if c.enough != nil {
 		return lists, nil
@@ -185,6 +192,19 @@ func (of *contender) close() {
 			_ = place.rows.Close() // the error of a place that counts is known already
 		}
 	}
+}
+
+// drop gives back the memory of the row keys of a matcher that lost.
+func (of *contender) drop() error {
+	for _, place := range of.places {
+		if place.in == nil {
+			continue
+		}
+		if err := place.in.drop(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // lists returns the row keys of each value.

@@ -43,7 +43,7 @@ type wish struct {
 	tick func(work int) error
 	work int
 
-	hold func(bytes int64) error // of the Look; nil if another request may do the reading
+	hold func(bytes int64) error // of the Look; nil if another request does the reading
 }
 
 // newWish returns the wish of a selection. Without a Tick, comparing with patterns checks the
@@ -86,8 +86,11 @@ func (w *wish) holdKey(k rowkey.Key) error {
 	if w.hold == nil {
 		return nil
 	}
-	return w.hold(int64(cql.TagMap{Tags: k.Tags}.Size()) + keyOverhead)
+	return w.hold(memoryOf(k))
 }
+
+// memoryOf is the memory of a row key.
+func memoryOf(k rowkey.Key) int64 { return int64(cql.TagMap{Tags: k.Tags}.Size()) + keyOverhead }
 
 // enough reports whether that many keys of a list are more than wanted.
 func (w *wish) enough(keys int) bool { return !w.repeats && keys > w.limit }
@@ -136,6 +139,14 @@ func (h *harvest) see(k rowkey.Key, keep bool) error {
 
 // full reports whether more keys matched than are wanted.
 func (h *harvest) full() bool { return h.matched > h.limit }
+
+// bytes returns the memory of its row keys.
+func (h *harvest) bytes() (n int64) {
+	for _, k := range h.keys {
+		n += memoryOf(k)
+	}
+	return n
+}
 
 // reset empties a harvest for another read.
 func (h *harvest) reset() {
@@ -206,6 +217,17 @@ func (in *intake) thinOut() (err error) {
 	}
 	held := in.list.bytes
 	in.list.keys, in.list.bytes, in.thin = nil, 0, true
+	return in.hold(-held)
+}
+
+// drop gives back the memory of row keys that are of no use.
+func (in *intake) drop() error {
+	held := in.list.bytes
+	for _, h := range in.harvests {
+		held += h.bytes()
+		h.reset()
+	}
+	in.list.keys, in.list.bytes = nil, 0
 	return in.hold(-held)
 }
 

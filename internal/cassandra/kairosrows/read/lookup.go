@@ -1,6 +1,7 @@
 package read
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -264,17 +265,27 @@ func (l *Look) wholeKeys(ctx context.Context, p *partition, want wish, share boo
 	return list.matching(nil, want)
 }
 
+// readShared is readWhole for all requests that need the partition at the same time. One of them
+// reads: it must not wait for the others, nor fail for lack of their memory. So each of the others
+// takes memory for what it gets afterwards.
 func (l *Look) readShared(ctx context.Context, p *partition, h *harvest) (*keyList, error) {
-	if h.tick != nil { // another request may do the reading, and must not wait for this one
-		h.tick, h.hold, h.gone = nil, nil, ctx.Err
+	h.hold = nil
+	if h.tick != nil {
+		h.tick, h.gone = nil, ctx.Err
 	}
 	list, shared, err := l.reader.flights.take(ctx, flightKey{p.key, l.level}, h, func(all []*harvest) (*keyList, error) {
+		h.hold = l.hold
 		return l.readWhole(ctx, p, all...)
 	})
-	if shared {
-		l.answer(byOthers)
+	if !shared {
+		return list, err
 	}
-	return list, err
+	l.answer(byOthers)
+	held := h.bytes()
+	if list != nil {
+		held += list.bytes
+	}
+	return list, cmp.Or(l.hold(held), err)
 }
 
 // orUnsure returns the wish for row keys of which some may turn out not to exist.

@@ -212,7 +212,7 @@ func (l *Look) scan(ctx context.Context, p *partition, literals []literal, h *ha
 			list, err = in.end(nil)
 			return list, true, err
 		case passed > scanPassed:
-			return nil, false, nil
+			return nil, false, in.drop()
 		}
 		last := page[len(page)-1]
 		if end := (place{string(last.Type), rowkey.ServerOrder(last.Tags)}).next(); s.from.compare(end) > 0 {
@@ -221,7 +221,7 @@ func (l *Look) scan(ctx context.Context, p *partition, literals []literal, h *ha
 			s.from, size = end, min(size*scanPageStep, maxScanPage)
 		}
 	}
-	return nil, false, nil
+	return nil, false, in.drop()
 }
 
 // seek reads row keys of a partition, starting at a place.

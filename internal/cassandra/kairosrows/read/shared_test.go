@@ -1,0 +1,122 @@
+package read
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"varve/internal/cassandra/kairosrows/keyspacetest"
+	"varve/internal/cassandra/kairosrows/rowkey"
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// TestMemoryIsGivenBack: a request holds the memory of the row keys that it keeps, not of those that
+// an abandoned scan or another matcher has found.
+func TestMemoryIsGivenBack(t *testing.T) {
+	var keys []rowkey.Key
+	for i := range 2000 {
+		keys = append(keys, rowkey.Key{Type: model.TypeLong, Tags: model.MustTags("a", fmt.Sprintf("%03d", i/20), "b", fmt.Sprintf("%02d", i%20))})
+	}
+	b := newReadBench(t, readConfig(), nil)
+	scanned, indexed := b.Name("scanned"), b.Name("indexed")
+	b.FillKairos(scanned, keyspacetest.CityTime(0), keys)
+	b.FillKeys(indexed, keyspacetest.CityTime(0), keys)
+	for metric, test := range map[string]struct {
+		matchers []model.Matcher
+		want     int
+	}{
+		scanned: {[]model.Matcher{keyspacetest.OneOf("b", "00")}, 100},
+		indexed: {[]model.Matcher{keyspacetest.OneOf("a", "000", "001", "002", "003", "004", "005", "006", "007"), keyspacetest.OneOf("b", "00", "01", "02", "03")}, 8 * 4},
+	} {
+		look := b.reader.Look()
+		var held atomic.Int64
+		found, err := look.Lookup(t.Context(), store.Selection{Metric: metric, Range: model.AllTime, Matchers: test.matchers,
+			Hold: func(bytes int64) error { held.Add(bytes); return nil }})
+		if err != nil || len(found) != test.want {
+			t.Fatalf("%s: %d series, %v", metric, len(found), err)
+		}
+		kept := int64(0)
+		for _, p := range look.partitions {
+			if p.full.loaded.Load() {
+				kept += p.full.value.bytes
+			}
+			for _, list := range p.postings {
+				kept += list.bytes
+			}
+		}
+		if kept == 0 || held.Load() != kept {
+			t.Errorf("%s: %d bytes are held of %d that are kept", metric, held.Load(), kept)
+		}
+	}
+}
+
+// TestMemoryOfSharedReads: a request that lacks memory fails by itself, not those that read the
+// same partition with it, and whoever reads takes memory for each of them in its own name.
+func TestMemoryOfSharedReads(t *testing.T) {
+	const n = 1000
+	b := newReadBench(t, readConfig(), nil)
+	b.reader.widest = 16 << 10
+	metric := b.Name("shared")
+	b.FillKairos(metric, keyspacetest.CityTime(0), wideKeys(n))
+	b.reader.givenUp.add(kindOf(metric, []literal{{name: "service"}}), time.Now())
+	partition := flightKey{Partition: rowkey.Partition{Metric: metric, TimeMS: keyspacetest.CityTime(0)}}
+	full := &store.LimitError{Limit: "query.max_memory"}
+	for range 12 { // who of them reads is up to chance
+		under, end := make(chan struct{}), make(chan struct{})
+		var tasks sync.WaitGroup
+		tasks.Go(func() {
+			b.reader.flights.take(t.Context(), partition, new(harvest), func([]*harvest) (*keyList, error) {
+				close(under)
+				<-end
+				return nil, errMatchesOnly
+			})
+		})
+		<-under
+		ask := func(hold func(int64) error) error {
+			found, err := b.reader.Look().Lookup(t.Context(), store.Selection{Metric: metric, Range: model.AllTime,
+				Matchers: []model.Matcher{keyspacetest.OneOf("service", "gateway")}, Hold: hold})
+			if err == nil && len(found) != n {
+				t.Errorf("%d series", len(found))
+			}
+			return err
+		}
+		tasks.Go(func() {
+			left := int64(n / 2 * keyOverhead)
+			var mu sync.Mutex
+			err := ask(func(bytes int64) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if left -= bytes; left < 0 {
+					return full
+				}
+				return nil
+			})
+			if !errors.Is(err, full) {
+				t.Errorf("with little memory: %v", err)
+			}
+		})
+		var held atomic.Int64
+		tasks.Go(func() {
+			if err := ask(func(bytes int64) error { held.Add(bytes); return nil }); err != nil {
+				t.Errorf("with enough memory: %v", err)
+			}
+		})
+		for waiting := 0; waiting < 2; {
+			b.reader.flights.mu.Lock()
+			if next := b.reader.flights.next[partition]; next != nil {
+				waiting = len(next.harvests)
+			}
+			b.reader.flights.mu.Unlock()
+			time.Sleep(time.Millisecond)
+		}
+		close(end)
+		tasks.Wait()
+		if held.Load() < n*keyOverhead {
+			t.Errorf("%d bytes are held", held.Load())
+		}
+	}
+}
