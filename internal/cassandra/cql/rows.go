@@ -26,7 +26,7 @@ type Rows struct {
 	more    bool   // there may be a next page
 	err     error
 
-	scanned, bytes int // rows, and what they take
+	scanned, bytes int // rows of the page that were read, and what they take
 	asked          int // size of the page that was asked for last
 }
 
@@ -99,6 +99,7 @@ func (r *Rows) next() {
 			r.ahead = ahead
 		}
 	}
+	r.scanned, r.bytes = 0, 0
 }
 
 // Pages of a statement without PageSize. A node holds a page several times until it is sent: a
@@ -110,7 +111,8 @@ const (
 	maxPageGrow = 4       // how many times longer a page is than the one before
 )
 
-// pageSize returns the rows of the page to fetch next.
+// pageSize returns the rows of the page to fetch next, by those of the last page that was read:
+// short rows say nothing about long ones after them.
 func (r *Rows) pageSize() int {
 	switch {
 	case r.st.PageSize > 0:

@@ -164,8 +164,9 @@ func TestPagesOfLongRows(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	s := cqltest.Keyspace(t, cqltest.Config(originals.Cassandra(t)), cql.Options{Registerer: registry})
 	cqltest.Must(t, s, table)
-	for key, size := range map[string]int{"short": 10, "long": 8000} {
-		for from := 0; from < 2600; from += 100 {
+	fill := func(key string, from, to, size int) {
+		t.Helper()
+		for ; from < to; from += 100 {
 			var entries []cql.Entry
 			for i := range 100 {
 				entries = append(entries, cql.Entry{Statement: insert, Args: []any{[]byte(key), fmt.Appendf(nil, "%05d", from+i), bytes.Repeat([]byte("v"), size)}})
@@ -175,19 +176,37 @@ func TestPagesOfLongRows(t *testing.T) {
 			}
 		}
 	}
+	fill("short", 0, 2600, 10)
+	fill("long", 0, 2600, 8000)
+	fill("mixed", 0, 8000, 10)
+	fill("mixed", 8000, 14000, 2000)
 	for _, test := range []struct {
 		key         string
+		prefetch    bool
+		rows        int
 		fewest, all int // pages
-	}{{"short", 3, 3}, {"long", 17, 18}} {
-		for _, prefetch := range []bool{false, true} {
-			st := &cql.Statement{Name: fmt.Sprint(test.key, "_ahead_", prefetch), Text: selectAll.Text, Prefetch: prefetch}
-			if got := read(t, s, st, test.key); len(got) != 2600 || got[2599].column != "02599" {
-				t.Errorf("%s: %d rows", st.Name, len(got))
-			}
-			if n := int(metric(t, registry, "varve_cql_attempts_total", map[string]string{"statement": st.Name})); n < test.fewest || n > test.all {
-				t.Errorf("%s: %d pages, want %d to %d", st.Name, n, test.fewest, test.all)
-			}
+	}{
+		{"short", false, 2600, 3, 3}, {"short", true, 2600, 3, 3},
+		{"long", false, 2600, 17, 18}, {"long", true, 2600, 17, 18},
+		{"mixed", false, 14000, 7, 8}, // 500, 2000 and 5000 short rows, 5000 rows of which 500 are short, and the rest by theirs
+	} {
+		st := &cql.Statement{Name: fmt.Sprint(test.key, "_ahead_", test.prefetch), Text: selectAll.Text, Prefetch: test.prefetch}
+		if got := read(t, s, st, test.key); len(got) != test.rows || got[len(got)-1].column != fmt.Sprintf("%05d", test.rows-1) {
+			t.Errorf("%s: %d rows", st.Name, len(got))
 		}
+		if n := int(metric(t, registry, "varve_cql_attempts_total", map[string]string{"statement": st.Name})); n < test.fewest || n > test.all {
+			t.Errorf("%s: %d pages, want %d to %d", st.Name, n, test.fewest, test.all)
+		}
+	}
+	// Texts that may be null are as long as others.
+	st := &cql.Statement{Name: "long_nullable", Text: selectAll.Text}
+	rows := s.Query(t.Context(), st, []byte("long"))
+	defer rows.Close()
+	var text *string
+	for rows.Scan(nil, &text, nil) {
+	}
+	if n := int(metric(t, registry, "varve_cql_attempts_total", map[string]string{"statement": st.Name})); rows.Close() != nil || n < 17 {
+		t.Errorf("%s: %d pages, %v", st.Name, n, rows.Close())
 	}
 }
 

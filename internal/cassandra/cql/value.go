@@ -190,6 +190,10 @@ func sizeOf(args []any) int {
 			n += len(a)
 		case *string:
 			n += len(*a)
+		case **string:
+			if *a != nil {
+				n += len(**a)
+			}
 		case TagMap:
 			n += a.Size()
 		case *TagMap:

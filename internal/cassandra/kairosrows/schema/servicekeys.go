@@ -21,7 +21,7 @@ var (
 	touchService     = &cql.Statement{Name: "touch_service_key", Prompt: true, Level: cql.Quorum, Text: "INSERT INTO service_index (service, service_key, mtime) VALUES (?, ?, now()) USING TIMESTAMP ?"}
 	listServiceKeys  = &cql.Statement{Name: "list_service_keys", Text: "SELECT service, service_key, key FROM service_index WHERE service = ? ALLOW FILTERING", Scan: true}
 	walkServiceKeys  = &cql.Statement{Name: "walk_service_keys", Text: "SELECT service, service_key, key FROM service_index", Scan: true}
-	listKeys         = &cql.Statement{Name: "list_keys", Level: cql.Quorum, Text: "SELECT key FROM service_index WHERE service = ? AND service_key = ? AND key >= ?", PageSize: 1000}
+	listKeys         = &cql.Statement{Name: "list_keys", Level: cql.Quorum, Text: "SELECT key FROM service_index WHERE service = ? AND service_key = ? AND key >= ?"}
 	readStamps       = &cql.Statement{Name: "read_service_stamps", Level: cql.Quorum, Text: "SELECT WRITETIME(value), WRITETIME(mtime) FROM service_index WHERE service = ? AND service_key = ? AND key = ?"}
 	readMtimeStamp   = &cql.Statement{Name: "read_mtime_stamp", Level: cql.Quorum, Text: "SELECT WRITETIME(mtime) FROM service_index WHERE service = ? AND service_key = ? LIMIT 1"}
 	readModified     = &cql.Statement{Name: "read_service_mtime", Level: cql.Quorum, Text: "SELECT mtime FROM service_index WHERE service = ? AND service_key = ? LIMIT 1"}

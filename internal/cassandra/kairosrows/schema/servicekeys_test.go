@@ -265,7 +265,7 @@ func TestListsOfKeysAreReadInPages(t *testing.T) {
 		}
 	}})
 	ks := mustOpen(t, s, func(c *Config) { c.Role = RoleMeta })
-	n := 2*listKeys.PageSize + 1
+	const n = 2001
 	for from := 0; from < n; from += 500 {
 		var batch []cql.Entry
 		for i := from; i < min(from+500, n); i++ {
