@@ -1,8 +1,10 @@
 package read
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -117,6 +119,40 @@ func TestMemoryOfSharedReads(t *testing.T) {
 		tasks.Wait()
 		if held.Load() < n*keyOverhead {
 			t.Errorf("%d bytes are held", held.Load())
+		}
+	}
+}
+
+// TestMemoryOfThoseWhoLeft: the read of a partition takes no memory for a request that has ended:
+// nobody would give it back.
+func TestMemoryOfThoseWhoLeft(t *testing.T) {
+	l := (&Reader{}).Look()
+	l.holdBy(func(int64) error { t.Error("memory is taken for a request that has ended"); return nil })
+	p := &partition{}
+	key, under := flightKey{p.key, l.level}, &flight{landed: make(chan struct{})}
+	flights := &l.reader.flights
+	flights.next, flights.flying = map[flightKey]*flight{}, map[flightKey]*flight{key: under}
+	own, _ := flights.join(key, new(harvest))
+	h := newHarvest(wish{limit: math.MaxInt, hold: l.hold})
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan error)
+	go func() {
+		_, err := l.readShared(ctx, p, h)
+		left <- err
+	}()
+	for joined := false; !joined; time.Sleep(time.Millisecond) {
+		flights.mu.Lock()
+		joined = len(own.harvests) == 2
+		flights.mu.Unlock()
+	}
+	all := flights.begin(key, own)
+	cancel()
+	if err := <-left; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	for _, h := range all {
+		if err := h.see(rowkey.Key{Type: model.TypeLong, Tags: model.MustTags("a", "b")}, true); err != nil {
+			t.Error(err)
 		}
 	}
 }
