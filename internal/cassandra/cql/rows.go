@@ -26,7 +26,7 @@ type Rows struct {
 	more    bool   // there may be a next page
 	err     error
 
-	scanned, bytes int // rows of the page that were read, and what they take
+	scanned, bytes int // rows of the page that were read, and what they take; only without PageSize
 	asked          int // size of the page that was asked for last
 }
 
@@ -62,8 +62,10 @@ func (r *Rows) Scan(dest ...any) bool {
 	}
 	r.pageBuf--
 	if r.page.Scan(dest...) {
-		r.scanned++
-		r.bytes += sizeOf(dest)
+		if r.st.PageSize == 0 { // not for each of millions of cells
+			r.scanned++
+			r.bytes += sizeOf(dest)
+		}
 		return true
 	}
 	r.err = r.session.told(r.ctx, r.st, r.page.Close(), classRefused, 1)
