@@ -70,7 +70,7 @@ type Session struct {
 // connection is one session of the driver.
 type connection struct {
 	driver   *gocql.Session
-	end      context.CancelFunc // takes its network away
+	end      context.CancelFunc // makes its dials and writes fail
 	hosts    *hosts
 	keyspace bool // the keyspace existed when it was opened
 	version  string
@@ -418,8 +418,9 @@ func (s *Session) replace(c *connection) {
 	}
 }
 
-// end closes a session of the driver in the background. If the driver's control connection
-// reconnects meanwhile, the driver never ends, and connects to nodes again. So it loses the network first.
+// end closes a session of the driver in the background. A driver whose control connection
+// reconnects while it is being closed never ends, and opens connections to nodes again. To prevent
+// that, end first makes all dials and writes of the session fail.
 func (s *Session) end(c *connection) {
 	c.end()
 	s.closing.Go(c.driver.Close)

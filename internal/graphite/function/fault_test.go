@@ -70,8 +70,8 @@ func TestFaultsEndRequests(t *testing.T) {
 	}
 }
 
-// TestFaultsOfArguments: what is wrong within an argument ends the request, also if the function
-// could do without the argument.
+// TestFaultsOfArguments: an error in an argument ends the request, even if the function does not
+// need that argument.
 func TestFaultsOfArguments(t *testing.T) {
 	for text, want := range map[string]string{
 		"transformNull(a,0,nosuch(a))":                       "unknown function: nosuch",
