@@ -169,9 +169,6 @@ func (a *API) getQuery(w http.ResponseWriter, r *http.Request) {
 	a.query(w, r, text)
 }
 
-// errPanicked is the error of a query that a panic ended.
-var errPanicked = errors.New("a bug in Varve ended the query")
-
 func (a *API) query(w http.ResponseWriter, r *http.Request, text *query.Text) {
 	req, err := a.parse(text, r)
 	if err != nil {
@@ -236,14 +233,13 @@ func (a *API) answer(w http.ResponseWriter, r *http.Request, encode func(out *an
 // run starts a query, passes it to encode and ends it.
 func (a *API) run(ctx context.Context, q *agg.Query, out *answer, encode func(*agg.Run) error) error {
 	done := query.Done{Request: q.Request, Began: time.Now()}
-	run, err := a.engine.Start(ctx, *q)
-	if err == nil {
-		defer run.Close(errPanicked) // does nothing after the Close below
+	err := a.engine.Do(ctx, *q, func(run *agg.Run) error {
 		out.run = run
-		err = encode(run)
-		run.Close(err)
+		return encode(run)
+	})
+	if out.run != nil {
+		done.Stats = out.run.Stats().Stats
 		out.run = nil
-		done.Stats = run.Stats().Stats
 	}
 	done.Bytes, done.Err = out.total(), err
 	done.Metrics = func() (names []string) {

@@ -14,9 +14,6 @@ import (
 	"varve/internal/work"
 )
 
-// errPanicked is the error of a query that a panic ended.
-var errPanicked = errors.New("a bug in Varve ended the query")
-
 // A pass computes one metric of a roll-up.
 type pass struct {
 	scheduler *Scheduler
@@ -281,14 +278,7 @@ func (p *pass) compute(ctx context.Context, from, until int64) error {
 		within = p.stampsOf(from, until)
 	}
 	p.output.begin(within)
-	run, err := p.scheduler.engine.Start(ctx, req)
-	if err != nil {
-		return err
-	}
-	defer run.Close(errPanicked) // does nothing after the Close below
-	err = p.read(ctx, run)
-	run.Close(err)
-	return err
+	return p.scheduler.engine.Do(ctx, req, func(run *agg.Run) error { return p.read(ctx, run) })
 }
 
 func (p *pass) read(ctx context.Context, run *agg.Run) error {

@@ -2,6 +2,7 @@ package agg
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"varve/internal/query"
@@ -17,6 +18,21 @@ type Engine struct {
 
 // New returns an Engine. saver stores the points of save_as; it may be nil.
 func New(e *query.Engine, saver Saver) *Engine { return &Engine{Engine: e, saver: saver} }
+
+// errPanicked is the error of a query that a panic ended.
+var errPanicked = errors.New("a bug in Varve ended the query")
+
+// Do waits for a slot, and calls f with the Run of a query, which it closes.
+func (e *Engine) Do(ctx context.Context, q Query, f func(*Run) error) error {
+	run, err := e.Start(ctx, q)
+	if err != nil {
+		return err
+	}
+	defer run.Close(errPanicked) // does nothing after the Close below
+	err = f(run)
+	run.Close(err)
+	return err
+}
 
 // Start waits for a slot. The caller must close the Run.
 func (e *Engine) Start(ctx context.Context, q Query) (*Run, error) {
