@@ -168,7 +168,7 @@ func (*TimeGroupBy) groupBy() {}
 
 func (g *TimeGroupBy) number(env *Env, p *Point) (int64, error) {
 	if g.Size.Unit == Months {
-		return monthsBetween(env.Range.StartMS, p.TimeMS) % g.Count, nil
+		return calendar{time.UTC}.unitsBetween(env.Range.StartMS, p.TimeMS, Months) % g.Count, nil
 	}
 	size := saturatingMul(g.Size.Value, groupUnitMS(g.Size.Unit))
 	if size <= 0 {
@@ -188,11 +188,6 @@ func groupUnitMS(u Unit) int64 {
 		return 52 * weekMS
 	}
 	return u.fixedMS()
-}
-
-func monthsBetween(fromMS, toMS int64) int64 {
-	from, to := time.UnixMilli(clampMS(fromMS)).UTC(), time.UnixMilli(clampMS(toMS)).UTC()
-	return int64(to.Year()-from.Year())*12 + int64(to.Month()) - int64(from.Month())
 }
 
 // valueSpec groups points by their value.
