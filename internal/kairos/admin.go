@@ -14,9 +14,8 @@ import (
 // three members are KairosDB's, including the blanks in their names. Queries are looked
 // up one by one, so that a slow client does not keep the text of a query that has
 // ended.
-func (a *API) getRunning(w http.ResponseWriter, r *http.Request) {
-	dropBody(r)
-	a.answer(w, r, func(out *answer) error {
+func (a *API) getRunning(w http.ResponseWriter, r *http.Request) error {
+	return a.answer(w, r, func(out *answer) error {
 		out.max = flushSize
 		return a.encodeRunning(r.Context(), out)
 	})
@@ -117,15 +116,13 @@ func hashIn(top *value, q *query.Running) string {
 
 // killQuery ends all queries with a hash, or the one with an id. It answers 204
 // whether there was one or not, as KairosDB does.
-func (a *API) killQuery(w http.ResponseWriter, r *http.Request) {
-	dropBody(r)
+func (a *API) killQuery(w http.ResponseWriter, r *http.Request) error {
 	wanted := r.PathValue("hash")
 	for _, q := range a.engine.Running() {
 		found := wanted == strconv.FormatUint(q.ID, 10)
 		if len(wanted) == hashLen {
 			if err := a.engine.Parse(r.Context(), query.OperatorTexts, func() error { found = wanted == hashOf(&q); return nil }); err != nil {
-				a.fail(w, r, err)
-				return
+				return err
 			}
 		}
 		if found {
@@ -133,4 +130,5 @@ func (a *API) killQuery(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	writeDone(w)
+	return nil
 }

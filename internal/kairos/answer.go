@@ -12,6 +12,7 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 
+	"varve/internal/failure"
 	"varve/internal/httpapi"
 	"varve/internal/kairos/agg"
 )
@@ -313,4 +314,12 @@ func (a *answer) finish() error {
 		return err
 	}
 	return a.zipped.Flush()
+}
+
+// fault marks an error that prevents the completion of an answer that has begun.
+func (a *answer) fault(err error) error {
+	if a.sent {
+		return failure.Sent(err)
+	}
+	return err
 }

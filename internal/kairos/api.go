@@ -72,40 +72,66 @@ func (a *API) Register(r prometheus.Registerer) { a.cache.metrics.MustRegister(r
 func (a *API) Routes() []httpapi.Route {
 	const get, post, del = http.MethodGet, http.MethodPost, http.MethodDelete
 	const read, write, remove, admin = httpapi.Read, httpapi.Write, httpapi.Delete, httpapi.Admin
-	on := httpapi.On
+	on := func(method, path string, access httpapi.Access, h handler) httpapi.Route {
+		return httpapi.On(method, path, access, a.serve(h))
+	}
+	bare := func(method, path string, access httpapi.Access, h handler) httpapi.Route {
+		return httpapi.On(method, path, access, a.serve(withoutBody(h)))
+	}
 	routes := []httpapi.Route{
 		on(post, "/api/v1/datapoints/query", read, a.postQuery).Ignoring("trace", "partial").ByMetric(),
-		on(get, "/api/v1/datapoints/index", read, a.getIndex),
-		on(get, "/api/v1/datapoints/query", read, a.getQuery).Ignoring("query", "trace", "partial").ByMetric(),
+		bare(get, "/api/v1/datapoints/index", read, a.getIndex),
+		bare(get, "/api/v1/datapoints/query", read, a.getQuery).Ignoring("query", "trace", "partial").ByMetric(),
 		on(post, "/api/v1/datapoints/query/tags", read, a.postTags).Ignoring("trace").ByMetric(),
 		on(post, "/api/v1/datapoints/delete", remove, a.readingDelete(a.deletePoints)).ByMetric(),
 		on(post, "/api/v1/datapoints/delete/preview", read, a.readingDelete(a.previewDelete)).ByMetric(),
 		on(del, "/api/v1/metric/{name}", remove, a.deleteMetric).ByMetric(),
-		on(get, "/api/v1/metricnames", read, a.names(store.MetricNames)).Taking(namesParameters...).ByMetric(),
-		on(get, "/api/v1/tagnames", read, a.names(store.TagNames)).Taking(append([]string{"metric"}, namesParameters...)...).ByMetric(),
-		on(get, "/api/v1/tagvalues", read, a.names(store.TagValues)).Taking(append([]string{"metric", "tag"}, namesParameters...)...).ByMetric(),
-		on(get, "/api/v1/version", httpapi.Public, a.getVersion),
-		on(get, "/api/v1/features", httpapi.Public, a.getFeatures),
-		on(get, "/api/v1/features/{feature}", httpapi.Public, a.getFeature),
-		on(get, "/api/v1/metadata/{service}", read, guardMetadata(a.getServiceKeys)),
-		on(get, "/api/v1/metadata/{service}/{serviceKey}", read, guardMetadata(a.getKeys)).Ignoring("startsWith"),
-		on(get, "/api/v1/metadata/{service}/{serviceKey}/{key}", read, guardMetadata(a.getValue)),
+		bare(get, "/api/v1/metricnames", read, a.names(store.MetricNames)).Taking(namesParameters...).ByMetric(),
+		bare(get, "/api/v1/tagnames", read, a.names(store.TagNames)).Taking(append([]string{"metric"}, namesParameters...)...).ByMetric(),
+		bare(get, "/api/v1/tagvalues", read, a.names(store.TagValues)).Taking(append([]string{"metric", "tag"}, namesParameters...)...).ByMetric(),
+		bare(get, "/api/v1/version", httpapi.Public, a.getVersion),
+		bare(get, "/api/v1/features", httpapi.Public, a.getFeatures),
+		bare(get, "/api/v1/features/{feature}", httpapi.Public, a.getFeature),
+		bare(get, "/api/v1/metadata/{service}", read, guardMetadata(a.getServiceKeys)),
+		bare(get, "/api/v1/metadata/{service}/{serviceKey}", read, guardMetadata(a.getKeys)).Ignoring("startsWith"),
+		bare(get, "/api/v1/metadata/{service}/{serviceKey}/{key}", read, guardMetadata(a.getValue)),
 		on(post, "/api/v1/metadata/{service}/{serviceKey}/{key}", write, guardMetadata(a.postValue)).OnRecord(),
-		on(del, "/api/v1/metadata/{service}/{serviceKey}/{key}", remove, guardMetadata(a.deleteValue)),
-		on(get, "/admin/slowqueries", admin, a.getSlow).Taking(),
-		on(get, "/api/v1/admin/runningqueries", admin, a.getRunning),
-		on(get, "/api/v1/admin/killquery/{hash}", admin, a.killQuery).ByGet(),
-		on(post, "/api/v1/admin/killquery/{hash}", admin, a.killQuery),
-		on(del, "/api/v1/admin/killquery/{hash}", admin, a.killQuery),
+		bare(del, "/api/v1/metadata/{service}/{serviceKey}/{key}", remove, guardMetadata(a.deleteValue)),
+		bare(get, "/admin/slowqueries", admin, a.getSlow).Taking(),
+		bare(get, "/api/v1/admin/runningqueries", admin, a.getRunning),
+		bare(get, "/api/v1/admin/killquery/{hash}", admin, a.killQuery).ByGet(),
+		bare(post, "/api/v1/admin/killquery/{hash}", admin, a.killQuery),
+		bare(del, "/api/v1/admin/killquery/{hash}", admin, a.killQuery),
 	}
 	for _, path := range []string{
 		"/api/v1/datapoints", "/api/v1/datapoints/query", "/api/v1/datapoints/query/tags", "/api/v1/datapoints/delete",
 		"/api/v1/metric/{name}", "/api/v1/metricnames", "/api/v1/tagnames", "/api/v1/tagvalues",
 		"/api/v1/version",
 	} {
-		routes = append(routes, on(http.MethodOptions, path, httpapi.Public, preflight))
+		routes = append(routes, httpapi.On(http.MethodOptions, path, httpapi.Public, preflight))
 	}
 	return routes
+}
+
+// A handler answers a request. It returns an error if nothing was sent, or one that
+// failure.Sent has marked.
+type handler = func(w http.ResponseWriter, r *http.Request) error
+
+// serve answers the errors of a handler.
+func (a *API) serve(h handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := h(w, r); err != nil {
+			failure.Answer(w, r, a.Log, err, httpapi.WriteErrors)
+		}
+	}
+}
+
+// withoutBody is a handler of requests that need no body.
+func withoutBody(h handler) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		dropBody(r)
+		return h(w, r)
+	}
 }
 
 // preflight answers as KairosDB does. It names the allowed method in the header that
@@ -147,43 +173,37 @@ func (a *API) parse(text *query.Text, r *http.Request) (req request, err error) 
 	return req, err
 }
 
-func (a *API) postQuery(w http.ResponseWriter, r *http.Request) {
+func (a *API) postQuery(w http.ResponseWriter, r *http.Request) error {
 	text, err := a.readBody(r)
 	if err != nil {
-		a.fail(w, r, err)
-		return
+		return err
 	}
 	defer text.Close()
-	a.query(w, r, text)
+	return a.query(w, r, text)
 }
 
-func (a *API) getQuery(w http.ResponseWriter, r *http.Request) {
-	dropBody(r)
+func (a *API) getQuery(w http.ResponseWriter, r *http.Request) error {
 	params := r.URL.Query()
 	if !params.Has("query") {
-		a.fail(w, r, badRequest("query json must not be null or empty"))
-		return
+		return badRequest("query json must not be null or empty")
 	}
 	text := a.engine.NewText(r.Context(), []byte(params.Get("query")))
 	defer text.Close()
-	a.query(w, r, text)
+	return a.query(w, r, text)
 }
 
-func (a *API) query(w http.ResponseWriter, r *http.Request, text *query.Text) {
+func (a *API) query(w http.ResponseWriter, r *http.Request, text *query.Text) error {
 	req, err := a.parse(text, r)
 	if err != nil {
-		a.fail(w, r, err)
-		return
+		return err
 	}
 	req.top = nil // do not keep it while the query waits and runs
 	if err := a.mayRun(r, &req.Query); err != nil {
-		a.fail(w, r, err)
-		return
+		return err
 	}
 	partial, err := wantsPartial(r)
 	if err != nil {
-		a.fail(w, r, err)
-		return
+		return err
 	}
 	req.Trace, req.Partial = httpapi.WantsTrace(r), partial
 	e := encoder{answer: a.newAnswer(w, r), cache: a.cache, began: a.now(), partial: partial, types: a.types}
@@ -204,9 +224,7 @@ func (a *API) query(w http.ResponseWriter, r *http.Request, text *query.Text) {
 	if err == nil {
 		err = e.finish()
 	}
-	if err != nil {
-		a.abandon(e.answer, r, err)
-	}
+	return e.fault(err)
 }
 
 // newAnswer returns an answer that charges the memory it holds. The caller must release
@@ -218,16 +236,14 @@ func (a *API) newAnswer(w http.ResponseWriter, r *http.Request) *answer {
 }
 
 // answer sends what encode writes.
-func (a *API) answer(w http.ResponseWriter, r *http.Request, encode func(out *answer) error) {
+func (a *API) answer(w http.ResponseWriter, r *http.Request, encode func(out *answer) error) error {
 	out := a.newAnswer(w, r)
 	defer out.release()
 	err := encode(out)
 	if err == nil {
 		err = out.finish()
 	}
-	if err != nil {
-		a.abandon(out, r, err)
-	}
+	return out.fault(err)
 }
 
 // run starts a query, passes it to encode and ends it.
@@ -252,21 +268,19 @@ func (a *API) run(ctx context.Context, q *agg.Query, out *answer, encode func(*a
 	return err
 }
 
-func (a *API) postTags(w http.ResponseWriter, r *http.Request) {
+func (a *API) postTags(w http.ResponseWriter, r *http.Request) error {
 	text, err := a.readBody(r)
 	if err != nil {
-		a.fail(w, r, err)
-		return
+		return err
 	}
 	defer text.Close()
 	req, err := a.parse(text, r)
 	if err != nil {
-		a.fail(w, r, err)
-		return
+		return err
 	}
 	req.top = nil
 	req.Trace = httpapi.WantsTrace(r)
-	a.answer(w, r, func(out *answer) error {
+	return a.answer(w, r, func(out *answer) error {
 		return a.run(r.Context(), &req.Query, out, func(run *agg.Run) error {
 			if err := encodeTags(out, run, &req.Query); err != nil {
 				return err
@@ -313,27 +327,12 @@ func writeDone(w http.ResponseWriter) {
 
 // getIndex is KairosDB's request to rebuild the tag index of a metric. Here every write
 // maintains the index, so there is nothing to do.
-func (a *API) getIndex(w http.ResponseWriter, r *http.Request) {
-	dropBody(r)
+func (a *API) getIndex(w http.ResponseWriter, _ *http.Request) error {
 	writeDone(w)
+	return nil
 }
 
-func (a *API) getVersion(w http.ResponseWriter, r *http.Request) {
-	dropBody(r)
+func (a *API) getVersion(w http.ResponseWriter, r *http.Request) error {
 	text := appendText([]byte(`{"version": `), a.version)
-	a.send(w, r, append(text, "}\n"...))
-}
-
-// fail answers a request for which nothing was sent yet.
-func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
-	failure.Answer(w, r, a.Log, err, httpapi.WriteErrors)
-}
-
-// abandon ends an answer that cannot be completed: with an error status if nothing was
-// sent, else by closing the connection.
-func (a *API) abandon(out *answer, r *http.Request, err error) {
-	if out.sent {
-		failure.Abort(r, a.Log, err)
-	}
-	a.fail(out.w, r, err)
+	return a.send(w, r, append(text, "}\n"...))
 }

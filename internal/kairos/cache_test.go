@@ -53,7 +53,7 @@ func (f *cacheFixture) put(ms int64, v float64) {
 func (f *cacheFixture) ask(body string) string {
 	f.Helper()
 	w := httptest.NewRecorder()
-	f.postQuery(w, httptest.NewRequest(http.MethodPost, queryPath, strings.NewReader(body)))
+	f.serve(f.postQuery)(w, httptest.NewRequest(http.MethodPost, queryPath, strings.NewReader(body)))
 	if w.Code != http.StatusOK {
 		f.Fatalf("%s: %d %s", body, w.Code, w.Body)
 	}

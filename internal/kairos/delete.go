@@ -111,17 +111,15 @@ func clipName(name string) string { return clip.Text(name, clippedBytes) }
 
 // readingDelete returns the handler of a request whose body is a delete: it reads the body, and
 // f answers.
-func (a *API) readingDelete(f func(w http.ResponseWriter, r *http.Request, q *agg.Query, deletions []store.Deletion)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
+func (a *API) readingDelete(f func(w http.ResponseWriter, r *http.Request, q *agg.Query, deletions []store.Deletion) error) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
 		if err := noParameters(r); err != nil {
 			dropBody(r)
-			a.fail(w, r, err)
-			return
+			return err
 		}
 		text, err := a.readBody(r)
 		if err != nil {
-			a.fail(w, r, err)
-			return
+			return err
 		}
 		defer text.Close()
 		req, err := a.parse(text, r)
@@ -129,20 +127,19 @@ func (a *API) readingDelete(f func(w http.ResponseWriter, r *http.Request, q *ag
 			err = locate(req.top, strictDelete(req.top))
 		}
 		if err != nil {
-			a.fail(w, r, err)
-			return
+			return err
 		}
 		deletions := make([]store.Deletion, len(req.Metrics))
 		for i, m := range req.Metrics {
 			deletions[i] = store.Deletion{Metric: m.Metric, Matchers: m.Matchers, Range: req.Range}
 		}
-		f(w, r, &req.Query, deletions)
+		return f(w, r, &req.Query, deletions)
 	}
 }
 
 // previewDelete answers how many series and points a delete would delete.
-func (a *API) previewDelete(w http.ResponseWriter, r *http.Request, q *agg.Query, deletions []store.Deletion) {
-	a.answer(w, r, func(out *answer) error {
+func (a *API) previewDelete(w http.ResponseWriter, r *http.Request, q *agg.Query, deletions []store.Deletion) error {
+	return a.answer(w, r, func(out *answer) error {
 		return a.run(r.Context(), q, out, func(run *agg.Run) error { return encodePreview(out, run, deletions) })
 	})
 }
@@ -169,16 +166,14 @@ func encodePreview(out *answer, run *agg.Run, deletions []store.Deletion) error 
 	return nil
 }
 
-func (a *API) deleteMetric(w http.ResponseWriter, r *http.Request) {
-	err := noParameters(r)
-	if err == nil {
-		err = noSelection(r)
+func (a *API) deleteMetric(w http.ResponseWriter, r *http.Request) error {
+	if err := noParameters(r); err != nil {
+		return err
 	}
-	if err != nil {
-		a.fail(w, r, err)
-		return
+	if err := noSelection(r); err != nil {
+		return err
 	}
-	a.deletePoints(w, r, nil, []store.Deletion{{Metric: r.PathValue("name"), Range: model.AllTime}})
+	return a.deletePoints(w, r, nil, []store.Deletion{{Metric: r.PathValue("name"), Range: model.AllTime}})
 }
 
 // noParameters refuses a delete with query parameters: deletes take none, and a
@@ -205,16 +200,15 @@ func noSelection(r *http.Request) error {
 	return badRequest("the delete of a metric takes no body: it deletes all points; a part of a metric is deleted by POST /api/v1/datapoints/delete; nothing was deleted")
 }
 
-func (a *API) deletePoints(w http.ResponseWriter, r *http.Request, _ *agg.Query, deletions []store.Deletion) {
+func (a *API) deletePoints(w http.ResponseWriter, r *http.Request, _ *agg.Query, deletions []store.Deletion) error {
 	began, err := a.engine.Delete(r.Context(), func(ctx context.Context) error { return a.store.Delete(ctx, deletions...) })
 	if began {
 		a.logDeletions(r, deletions, err)
 	}
-	if err != nil {
-		a.fail(w, r, err)
-		return
+	if err == nil {
+		writeDone(w)
 	}
-	writeDone(w)
+	return err
 }
 
 // loggedDeletions is how many metrics of one request the log names.

@@ -3,6 +3,7 @@ package kairos
 import (
 	"bytes"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -17,8 +18,9 @@ func TestReasonsAreLogged(t *testing.T) {
 	a := New(nil, idleEngine(), DefaultConfig(), "", nil)
 	a.Log = slog.New(slog.NewTextHandler(&log, nil))
 	r := httptest.NewRequest("GET", "/api/v1/metricnames", nil)
-	a.fail(httptest.NewRecorder(), r, &store.UnavailableError{Reason: "the disk is full"})
-	a.fail(httptest.NewRecorder(), r, badRequest("not worth a line"))
+	for _, err := range []error{&store.UnavailableError{Reason: "the disk is full"}, badRequest("not worth a line")} {
+		a.serve(func(http.ResponseWriter, *http.Request) error { return err })(httptest.NewRecorder(), r)
+	}
 	if !strings.Contains(log.String(), "the disk is full") || strings.Contains(log.String(), "not worth") {
 		t.Error(log.String())
 	}

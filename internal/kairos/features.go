@@ -130,27 +130,23 @@ func featureJSON(v any) []byte {
 	return bytes.ReplaceAll(text, []byte("'"), []byte(`\u0027`))
 }
 
-func (a *API) getFeatures(w http.ResponseWriter, r *http.Request) {
-	dropBody(r)
-	a.send(w, r, a.features.all)
+func (a *API) getFeatures(w http.ResponseWriter, r *http.Request) error {
+	return a.send(w, r, a.features.all)
 }
 
-func (a *API) getFeature(w http.ResponseWriter, r *http.Request) {
-	dropBody(r)
+func (a *API) getFeature(w http.ResponseWriter, r *http.Request) error {
 	name := strings.ToLower(r.PathValue("feature"))
 	text, ok := a.features.byFamily[name]
 	if !ok {
 		httpapi.WriteErrors(w, http.StatusNotFound, "Unknown feature '"+clipName(name)+"'")
-		return
+		return nil
 	}
-	a.send(w, r, text)
+	return a.send(w, r, text)
 }
 
 // send answers with a complete JSON text.
-func (a *API) send(w http.ResponseWriter, r *http.Request, text []byte) {
+func (a *API) send(w http.ResponseWriter, r *http.Request, text []byte) error {
 	out := newAnswer(w, r, int(a.config.ResponseBuffer))
 	out.buf = append(out.buf, text...)
-	if err := out.finish(); err != nil {
-		a.abandon(out, r, err)
-	}
+	return out.fault(out.finish())
 }

@@ -89,7 +89,7 @@ func TestSaveAsNeedsAPost(t *testing.T) {
 	}
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest("POST", queryPath, strings.NewReader(text))
-	s.api.postQuery(w, r.WithContext(httpapi.WithReadOnly(r.Context())))
+	s.api.serve(s.api.postQuery)(w, r.WithContext(httpapi.WithReadOnly(r.Context())))
 	if w.Code != 403 {
 		t.Errorf("a page that may only read: %d %s", w.Code, w.Body)
 	}

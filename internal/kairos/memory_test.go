@@ -56,7 +56,7 @@ func TestUnsentAnswersCount(t *testing.T) {
 		text := fmt.Sprintf(`{"start_absolute":0,"end_absolute":%d,"metrics":[{"name":"m","aggregators":[{"name":"gaps","sampling":{"value":1,"unit":"seconds"}}]}]}`, gaps*1000)
 		r := httptest.NewRequest(http.MethodPost, "/api/v1/datapoints/query", strings.NewReader(text))
 		w := httptest.NewRecorder()
-		api.postQuery(slowReader{w, meanwhile}, r)
+		api.serve(api.postQuery)(slowReader{w, meanwhile}, r)
 		return w.Code
 	}
 	during := 0.0
@@ -108,8 +108,10 @@ func TestUnsentTextsCount(t *testing.T) {
 	value.SetPathValue("serviceKey", "k")
 	value.SetPathValue("key", "n")
 	for name, ask := range map[string]func(w http.ResponseWriter){
-		"metadata":        func(w http.ResponseWriter) { api.getValue(w, value) },
-		"running queries": func(w http.ResponseWriter) { api.getRunning(w, httptest.NewRequest(http.MethodGet, "/", nil)) },
+		"metadata": func(w http.ResponseWriter) { api.serve(api.getValue)(w, value) },
+		"running queries": func(w http.ResponseWriter) {
+			api.serve(api.getRunning)(w, httptest.NewRequest(http.MethodGet, "/", nil))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inner := httptest.NewRecorder()

@@ -14,34 +14,32 @@ import (
 
 // guardMetadata refuses services that begin with _, which the server uses itself: 401
 // without a body, as in KairosDB.
-func guardMetadata(h http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if store.OwnService(r.PathValue("service")) {
-			dropBody(r)
-			httpapi.SetHeaders(w.Header())
-			httpapi.WriteEmpty(w, http.StatusUnauthorized)
-			return
+func guardMetadata(h handler) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if !store.OwnService(r.PathValue("service")) {
+			return h(w, r)
 		}
-		h(w, r)
+		dropBody(r)
+		httpapi.SetHeaders(w.Header())
+		httpapi.WriteEmpty(w, http.StatusUnauthorized)
+		return nil
 	}
 }
 
 // getServiceKeys lists each service key once, where KairosDB repeats it for each
 // of its keys.
-func (a *API) getServiceKeys(w http.ResponseWriter, r *http.Request) {
-	dropBody(r)
-	a.list(w, r, a.store.ServiceKeys(r.Context(), r.PathValue("service")))
+func (a *API) getServiceKeys(w http.ResponseWriter, r *http.Request) error {
+	return a.list(w, r, a.store.ServiceKeys(r.Context(), r.PathValue("service")))
 }
 
-func (a *API) getKeys(w http.ResponseWriter, r *http.Request) {
-	dropBody(r)
+func (a *API) getKeys(w http.ResponseWriter, r *http.Request) error {
 	prefix := r.URL.Query().Get("startsWith")
-	a.list(w, r, a.store.Keys(r.Context(), r.PathValue("service"), r.PathValue("serviceKey"), prefix))
+	return a.list(w, r, a.store.Keys(r.Context(), r.PathValue("service"), r.PathValue("serviceKey"), prefix))
 }
 
 // list answers with texts.
-func (a *API) list(w http.ResponseWriter, r *http.Request, texts iter.Seq2[string, error]) {
-	a.answer(w, r, func(out *answer) error {
+func (a *API) list(w http.ResponseWriter, r *http.Request, texts iter.Seq2[string, error]) error {
+	return a.answer(w, r, func(out *answer) error {
 		list := nameList{answer: out}
 		list.begin()
 		for text, err := range texts {
@@ -59,37 +57,34 @@ func (a *API) list(w http.ResponseWriter, r *http.Request, texts iter.Seq2[strin
 
 // getValue answers with the stored text unchanged. The text is charged to the memory of
 // queries until the client has received it.
-func (a *API) getValue(w http.ResponseWriter, r *http.Request) {
-	dropBody(r)
+func (a *API) getValue(w http.ResponseWriter, r *http.Request) error {
 	plain := wantsPlainText(r)
 	held := reservation{engine: a.engine, ctx: r.Context()}
 	defer held.free()
 	if err := held.atLeast(int64(a.config.MaxValueSize)); err != nil { // before the text is read
-		a.fail(w, r, err)
-		return
+		return err
 	}
 	value, err := a.store.Get(r.Context(), r.PathValue("service"), r.PathValue("serviceKey"), r.PathValue("key"))
 	switch {
 	case errors.Is(err, store.ErrNotFound) && plain:
 		setMetadataHeaders(w.Header(), plain)
 		httpapi.WriteEmpty(w, http.StatusNotFound)
-		return
+		return nil
 	case errors.Is(err, store.ErrNotFound):
 		httpapi.WriteErrors(w, http.StatusNotFound, "Key not found")
-		return
+		return nil
 	case err != nil:
-		a.fail(w, r, err)
-		return
+		return err
 	}
 	held.atMost(int64(len(value.Text)))
 	if err := held.atLeast(int64(len(value.Text))); err != nil { // another program stored it
-		a.fail(w, r, err)
-		return
+		return err
 	}
 	setMetadataHeaders(w.Header(), plain)
 	w.Header().Set("Last-Modified", value.Modified.UTC().Format(http.TimeFormat))
 	w.Header().Set("Content-Length", strconv.Itoa(len(value.Text)))
 	httpapi.WriteText(w, value.Text) // an error means that the client is gone
+	return nil
 }
 
 // wantsPlainText reports whether the client accepts text/plain but neither JSON
@@ -121,35 +116,33 @@ func checkMetadataNames(r *http.Request) error {
 	return nil
 }
 
-func (a *API) postValue(w http.ResponseWriter, r *http.Request) {
+func (a *API) postValue(w http.ResponseWriter, r *http.Request) error {
 	if err := checkMetadataNames(r); err != nil {
 		dropBody(r)
-		a.fail(w, r, err)
-		return
+		return err
 	}
 	text, err := a.engine.ReadText(r.Context(), r.Body, query.TextLimit{
 		Key: "bytes of a metadata value", Max: int64(a.config.MaxValueSize), What: "bytes of a metadata value", Announced: r.ContentLength,
 	})
-	if err == nil {
-		defer text.Close()
-		err = a.store.Set(r.Context(), r.PathValue("service"), r.PathValue("serviceKey"), r.PathValue("key"), string(text.Bytes()))
-	}
 	if err != nil {
-		a.fail(w, r, err)
-		return
+		return err
+	}
+	defer text.Close()
+	if err := a.store.Set(r.Context(), r.PathValue("service"), r.PathValue("serviceKey"), r.PathValue("key"), string(text.Bytes())); err != nil {
+		return err
 	}
 	writeDone(w)
+	return nil
 }
 
-func (a *API) deleteValue(w http.ResponseWriter, r *http.Request) {
-	dropBody(r)
+func (a *API) deleteValue(w http.ResponseWriter, r *http.Request) error {
 	if err := a.store.Unset(r.Context(), r.PathValue("service"), r.PathValue("serviceKey"), r.PathValue("key")); err != nil {
-		a.fail(w, r, err)
-		return
+		return err
 	}
 	if a.Log != nil {
 		a.Log.Info("metadata deleted", "service", clipName(r.PathValue("service")), "service_key", clipName(r.PathValue("serviceKey")),
 			"key", clipName(r.PathValue("key")), "client", r.RemoteAddr)
 	}
 	writeDone(w)
+	return nil
 }

@@ -28,15 +28,13 @@ type namesRequest struct {
 }
 
 // names lists metric names, tag names or tag values, ascending.
-func (a *API) names(kind store.NameKind) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		dropBody(r)
+func (a *API) names(kind store.NameKind) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
 		q, err := a.parser.namesRequest(kind, r.URL.Query())
 		if err != nil {
-			a.fail(w, r, err)
-			return
+			return err
 		}
-		a.answer(w, r, func(out *answer) error {
+		return a.answer(w, r, func(out *answer) error {
 			return a.asQuery(r, out, func(run *agg.Run) error {
 				encode := encodeNames
 				if q.filtered {

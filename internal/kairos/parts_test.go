@@ -54,7 +54,7 @@ func TestGarbageOfLargeAnswers(t *testing.T) {
 		w := &discard{header: http.Header{}}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		s.api.postQuery(w, r)
+		s.api.serve(s.api.postQuery)(w, r)
 		runtime.ReadMemStats(&after)
 		return float64(w.bytes), float64(after.TotalAlloc - before.TotalAlloc)
 	}

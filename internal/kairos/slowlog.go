@@ -11,12 +11,9 @@ import (
 )
 
 // getSlow sends one query after the other: all together may have a megabyte.
-func (a *API) getSlow(w http.ResponseWriter, r *http.Request) {
-	dropBody(r)
+func (a *API) getSlow(w http.ResponseWriter, r *http.Request) error {
 	out := newAnswer(w, r, flushSize)
-	if err := encodeSlow(out, a.engine.Slow().Threshold(), a.engine.Slow().List()); err != nil {
-		a.abandon(out, r, err)
-	}
+	return out.fault(encodeSlow(out, a.engine.Slow().Threshold(), a.engine.Slow().List()))
 }
 
 func encodeSlow(out *answer, threshold time.Duration, list []query.SlowQuery) error {

@@ -94,7 +94,7 @@ func BenchmarkAnswer(b *testing.B) {
 			out := &discard{header: http.Header{}}
 			for b.Loop() {
 				r := &http.Request{Method: http.MethodPost, URL: &url.URL{}, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(text)), RemoteAddr: "test"}
-				api.postQuery(out, r)
+				api.serve(api.postQuery)(out, r)
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(c.points), "ns/point")
 			b.ReportMetric(float64(out.bytes)/float64(b.N), "answer-B")
