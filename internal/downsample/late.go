@@ -204,7 +204,7 @@ func (l *LateList) Watch(ctx context.Context, t Task, stored map[string]Spans) (
 		one.beside = true
 		one.storing.Unlock()
 	}
-	return fresh, l.persist(ctx, one, version)
+	return fresh, l.persist(ctx, one, version, l.o.Keep)
 }
 
 // add begins to watch a task's metrics, with the spans that are already noted.

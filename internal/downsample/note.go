@@ -74,7 +74,7 @@ func (l *LateList) keepNotes(ctx context.Context, notes []note) (done func(), er
 
 func (l *LateList) persistAll(ctx context.Context, versions map[*lateTask]uint64, keep Keep) error {
 	for t, version := range versions {
-		if err := l.persistBy(ctx, t, version, keep); err != nil {
+		if err := l.persist(ctx, t, version, keep); err != nil {
 			return err
 		}
 	}
@@ -165,11 +165,7 @@ func (l *LateList) settle(ctx context.Context, h *Hours) error {
 }
 
 // persist stores a task's spans, unless this version or a newer one is stored.
-func (l *LateList) persist(ctx context.Context, t *lateTask, version uint64) error {
-	return l.persistBy(ctx, t, version, l.o.Keep)
-}
-
-func (l *LateList) persistBy(ctx context.Context, t *lateTask, version uint64, keep Keep) error {
+func (l *LateList) persist(ctx context.Context, t *lateTask, version uint64, keep Keep) error {
 	t.storing.Lock()
 	defer t.storing.Unlock()
 	if t.stored >= version {
@@ -365,7 +361,7 @@ func (l *LateList) Settle(ctx context.Context, id string) error {
 	if t == nil {
 		return nil
 	}
-	return l.persist(ctx, t, version)
+	return l.persist(ctx, t, version, l.o.Keep)
 }
 
 // Count is how many spans wait, of one target, or of all if id is empty.

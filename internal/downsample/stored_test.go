@@ -131,7 +131,7 @@ func TestNotesAreStoredOnce(t *testing.T) {
 	l.mu.Unlock()
 	l.Forget("t")
 	k.times = 0
-	must(t, l.persist(t.Context(), one, one.version))
+	must(t, l.persist(t.Context(), one, one.version, l.o.Keep))
 	if k.times != 0 || l.Count("", "") != 0 {
 		t.Error("notes of a task were stored that was forgotten")
 	}
