@@ -355,7 +355,7 @@ func (p *Pipeline) bodyFault(err error, unpacking bool) error {
 		return limitFault(BodyTooLarge, limit.limit, limit.max, limit.need, limit.doing)
 	case errors.Is(err, errSlow):
 		return &Fault{Reason: TooSlow, Text: err.Error()}
-	case unpacking && (errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum) || errors.Is(err, io.ErrUnexpectedEOF) || isCorrupt(err)):
+	case unpacking && (errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, new(flate.CorruptInputError))):
 		return Faultf(BadSyntax, "compressed body is damaged: %v", err)
 	}
 	return &Fault{Reason: Unterminated, Text: fmt.Sprintf("read request body: %v", err), Err: err}
@@ -378,9 +378,4 @@ func (p *Pipeline) Fail(proto *Protocol, r *http.Request, err error) {
 		}
 	}
 	p.Reject(proto, r.RemoteAddr, f, nil, 1)
-}
-
-func isCorrupt(err error) bool {
-	var corrupt flate.CorruptInputError
-	return errors.As(err, &corrupt)
 }

@@ -10,11 +10,7 @@ import (
 // *Fault means that these names are refused; any other error comes from the store and ends the
 // block.
 func (w *Writer) ResolveTyped(typ model.Type, n *Names) (store.Ref, error) {
-	w.misses++
-	if f := w.p.CheckNames(n); f != nil {
-		return 0, f
-	}
-	if f := w.reaches(n.Metric); f != nil {
+	if f := w.checkNames(n); f != nil {
 		return 0, f
 	}
 	if typ == "" || len(typ) > maxTypeBytes {
@@ -26,15 +22,7 @@ func (w *Writer) ResolveTyped(typ model.Type, n *Names) (store.Ref, error) {
 	}
 	s := model.Series{Metric: n.Metric, Tags: tags, Type: typ}
 	w.key = s.AppendKey(w.key[:0])
-	w.named += len(w.key)
-	ref, ok := w.p.appender.Lookup(w.key)
-	if !ok {
-		if ref, err = w.create(typ, n); err != nil {
-			return 0, err
-		}
-	}
-	w.p.resolved(w.batch.Epoch, ref, n.Metric)
-	return ref, nil
+	return w.ref(typ, n)
 }
 
 // maxTypeBytes bounds the name of a custom type. KairosDB's own have 14 at most.

@@ -361,11 +361,7 @@ func (n *Names) Reset() { n.Metric, n.Tags, n.TTL = "", n.Tags[:0], 0 }
 // Resolve finds or creates the series that head and tail spell and n names. A *Fault means that
 // these names are refused; any other error comes from the store and ends the block.
 func (w *Writer) Resolve(kind model.Kind, head, tail []byte, n *Names) (*Alias, error) {
-	w.misses++
-	if f := w.p.CheckNames(n); f != nil {
-		return nil, f
-	}
-	if f := w.reaches(n.Metric); f != nil {
+	if f := w.checkNames(n); f != nil {
 		return nil, f
 	}
 	model.SortTags(n.Tags)
@@ -376,15 +372,10 @@ func (w *Writer) Resolve(kind model.Kind, head, tail []byte, n *Names) (*Alias, 
 	}
 	typ := model.TypeOf(kind)
 	w.key = model.AppendTags(model.AppendKeyHead(w.key[:0], typ, n.Metric), n.Tags)
-	w.named += len(w.key)
-	ref, ok := w.p.appender.Lookup(w.key)
-	if !ok {
-		var err error
-		if ref, err = w.create(typ, n); err != nil {
-			return nil, err
-		}
+	ref, err := w.ref(typ, n)
+	if err != nil {
+		return nil, err
 	}
-	w.p.resolved(w.batch.Epoch, ref, n.Metric)
 	if w.by.Prefix != "" {
 		return &Alias{Ref: ref, TTL: n.TTL}, nil
 	}
@@ -394,12 +385,27 @@ func (w *Writer) Resolve(kind model.Kind, head, tail []byte, n *Names) (*Alias, 
 	return a, nil
 }
 
-// reaches says why the sender may not write a metric, nil if it may.
-func (w *Writer) reaches(metric string) *Fault {
-	if w.by.Reaches(metric) {
-		return nil
+// checkNames says why the sender may not write a series, nil if it may.
+func (w *Writer) checkNames(n *Names) *Fault {
+	w.misses++
+	if f := w.p.CheckNames(n); f != nil || w.by.Reaches(n.Metric) {
+		return f
 	}
-	return Faultf(Forbidden, "metric %s: %s may only write metrics that begin with %q", Brief(metric), w.by.Name, w.by.Prefix)
+	return Faultf(Forbidden, "metric %s: %s may only write metrics that begin with %q", Brief(n.Metric), w.by.Name, w.by.Prefix)
+}
+
+// ref finds or creates the series of a type that n names. Its key is in w.key.
+func (w *Writer) ref(typ model.Type, n *Names) (store.Ref, error) {
+	w.named += len(w.key)
+	ref, ok := w.p.appender.Lookup(w.key)
+	if !ok {
+		var err error
+		if ref, err = w.create(typ, n); err != nil {
+			return 0, err
+		}
+	}
+	w.p.resolved(w.batch.Epoch, ref, n.Metric)
+	return ref, nil
 }
 
 // seriesFault refuses a new series for a limit. The metrics that use it up are named to the
@@ -467,12 +473,10 @@ func tagsOf(n *Names) iter.Seq2[string, string] {
 // createFault turns errors that concern only this series into a Fault, so that the series around it
 // continue.
 func createFault(err error) error {
-	var limit *store.LimitError
-	var input *store.InputError
 	switch {
-	case errors.As(err, &limit):
+	case errors.As(err, new(*store.LimitError)):
 		return &Fault{Reason: MaxSeries, Text: err.Error(), Err: err}
-	case errors.As(err, &input):
+	case errors.As(err, new(*store.InputError)):
 		return &Fault{Reason: Refused, Text: err.Error(), Err: err}
 	}
 	return err
