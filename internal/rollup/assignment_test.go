@@ -433,7 +433,7 @@ func TestLatePointsOfADeadNode(t *testing.T) {
 			w := newLateNotes(s, n.pipeline, nodePrefix+n.link.name, DefaultConfig(), time.Now)
 			key := "t/" + nodePrefix + n.link.name
 			span := downsample.Span{FromMS: at(-24*(i+1), 0, 0), UntilMS: at(-24*(i+1), 1, 0)}
-			if err := w.catalogue.setLate(t.Context(), lateKey, key, map[string]downsample.Spans{firstKey(all[0].harness, "t"): {span}}); err != nil {
+			if err := w.catalogue.setJSON(t.Context(), lateKey, key, map[string]downsample.Spans{firstKey(all[0].harness, "t"): {span}}); err != nil {
 				t.Fatal(err)
 			}
 			all[0].put("src", "a", 5, at(-24*(i+1), 0, 1))

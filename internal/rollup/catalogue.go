@@ -81,6 +81,29 @@ func (c catalogue) unset(ctx context.Context, key, id string) error {
 	return nil
 }
 
+// getJSON reads a value in JSON; ok is false if there is none. doing is for the error of
+// a text that is not such a value.
+func (c catalogue) getJSON(ctx context.Context, key, id string, into any, doing string) (ok bool, err error) {
+	text, ok, err := c.get(ctx, key, id)
+	if err != nil || !ok {
+		return false, err
+	}
+	if err := json.Unmarshal([]byte(text), into); err != nil {
+		return false, fmt.Errorf("%s: %w", doing, err)
+	}
+	return true, nil
+}
+
+// setJSON stores a value of texts and numbers in JSON, with <, > and & escaped, as
+// KairosDB does.
+func (c catalogue) setJSON(ctx context.Context, key, id string, value any) error {
+	text, err := json.Marshal(value)
+	if err != nil {
+		panic(err) // texts and numbers always marshal
+	}
+	return c.set(ctx, key, id, string(text))
+}
+
 // remove deletes a task and everything stored about it. The task goes first: nothing
 // reads what a crash in between leaves behind.
 func (c catalogue) remove(ctx context.Context, id string) error {
@@ -113,20 +136,19 @@ func (c catalogue) modified(ctx context.Context) (time.Time, error) {
 
 // status returns a task's status, nil if there is none.
 func (c catalogue) status(ctx context.Context, id string) (*status, error) {
-	text, ok, err := c.get(ctx, statusKey, id)
+	s := &status{}
+	ok, err := c.getJSON(ctx, statusKey, id, s, "read the status of a roll-up task")
 	if err != nil || !ok {
 		return nil, err
 	}
-	return parseStatus(text)
+	return s, nil
 }
 
 // watermarks returns a task's watermarks, none if it has not run.
 func (c catalogue) watermarks(ctx context.Context, id string) (watermarks, error) {
-	text, ok, err := c.get(ctx, watermarkKey, id)
-	if err != nil || !ok {
-		return watermarks{}, err
-	}
-	return parseWatermarks(text)
+	w := watermarks{}
+	_, err := c.getJSON(ctx, watermarkKey, id, &w, "read the watermarks of a roll-up task")
+	return w, err
 }
 
 // ofNodes lists the names under which nodes have stored something about a task.
@@ -140,25 +162,9 @@ func (c catalogue) ofNodes(ctx context.Context, key, id string) (names []string,
 	return names, nil
 }
 
-// setLate stores the spans that a task has to recompute.
-func (c catalogue) setLate(ctx context.Context, key, id string, late map[string]downsample.Spans) error {
-	text, err := json.Marshal(late)
-	if err != nil {
-		panic(err) // numbers always marshal
-	}
-	return c.set(ctx, key, id, string(text))
-}
-
 // late returns the spans that a task has to recompute, by source.key. key is that of
 // an entry under Late or under Handed.
-func (c catalogue) late(ctx context.Context, key, id string) (map[string]downsample.Spans, error) {
-	text, ok, err := c.get(ctx, key, id)
-	if err != nil || !ok {
-		return nil, err
-	}
-	all := map[string]downsample.Spans{}
-	if err := json.Unmarshal([]byte(text), &all); err != nil {
-		return nil, fmt.Errorf("read the late points of roll-up task %s: %w", id, err)
-	}
-	return all, nil
+func (c catalogue) late(ctx context.Context, key, id string) (all map[string]downsample.Spans, err error) {
+	_, err = c.getJSON(ctx, key, id, &all, "read the late points of roll-up task "+id)
+	return all, err
 }

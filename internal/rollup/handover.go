@@ -58,7 +58,7 @@ func (n *lateNotes) handOver(ctx context.Context, t *task, flush func(context.Co
 	if err := flush(ctx, metrics...); err != nil {
 		return fmt.Errorf("make late points visible to other nodes: %w", err)
 	}
-	if err := n.catalogue.setLate(ctx, handedKey, n.keyOf(t.id)+"/"+rand.Text(), all); err != nil {
+	if err := n.catalogue.setJSON(ctx, handedKey, n.keyOf(t.id)+"/"+rand.Text(), all); err != nil {
 		return err
 	}
 	return n.Done(ctx, t.id, all)

@@ -42,7 +42,7 @@ func (n *lateNotes) keepIn(values store.KeyValues) downsample.Keep {
 		if len(late) == 0 {
 			return c.unset(ctx, lateKey, n.keyOf(id))
 		}
-		return c.setLate(ctx, lateKey, n.keyOf(id), late)
+		return c.setJSON(ctx, lateKey, n.keyOf(id), late)
 	}
 }
 

@@ -837,8 +837,12 @@ func TestStoredForm(t *testing.T) {
 	}
 	s := &status{Statuses: []metricStatus{{MetricName: "m", LastExecuted: "Never", ErrorMessage: "a<b"}}, ExecutingHost: "h", NextScheduled: dateText(time.Date(2024, 2, 29, 12, 5, 6, 0, time.UTC))}
 	want := `{"statuses":[{"metricName":"m","lastExecuted":"Never","dataPointCount":0,"executionLength":0,"errorMessage":"a\u003cb","lastExecutionTime":0}],"executingHost":"h","nextScheduled":"29 Feb 2024 00:05:06 PM"}`
-	if got := s.marshal(); got != want {
-		t.Errorf("status %s\n  want %s", got, want)
+	c := catalogue{h.store}
+	if err := c.setJSON(t.Context(), statusKey, "s", s); err != nil {
+		t.Fatal(err)
+	}
+	if got, _, err := c.get(t.Context(), statusKey, "s"); got != want || err != nil {
+		t.Errorf("status %s, %v\n  want %s", got, err, want)
 	}
 }
 

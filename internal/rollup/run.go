@@ -354,7 +354,7 @@ func (s *Scheduler) run(ctx context.Context, t *task, held func() bool, next fun
 		return errElsewhere // the other node writes the status
 	}
 	after.NextScheduled = dateText(next(len(errs) > 0))
-	return errors.Join(append(errs, s.catalogue.set(ctx, statusKey, t.id, after.marshal()))...)
+	return errors.Join(append(errs, s.catalogue.setJSON(ctx, statusKey, t.id, after))...)
 }
 
 // advance computes a source up to now, and then recomputes the buckets of late points. before
@@ -372,7 +372,7 @@ func (p *pass) advance(ctx context.Context, marks watermarks, before *status) er
 	current := p.grid.Start(now)
 	store := func(w downsample.Watermark) error {
 		marks[key] = mark.Moved(w, current, s.config.LateHorizon)
-		return s.catalogue.set(ctx, watermarkKey, t.id, t.only(marks).marshal())
+		return s.catalogue.setJSON(ctx, watermarkKey, t.id, t.only(marks))
 	}
 	start := mark.Next(s.config.LateHorizon)
 	if life := s.pipeline.DefaultLifetime(); life > 0 { // a result outlives its points

@@ -1,7 +1,6 @@
 package rollup
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -53,23 +52,6 @@ func dateText(t time.Time) string {
 	return fmt.Sprintf("%s %02d:%s", t.Format("02 Jan 2006"), t.Hour()%12, t.Format("04:05 PM"))
 }
 
-// marshal encodes a status as it is stored: with <, > and & escaped, as KairosDB does.
-func (s *status) marshal() string {
-	text, err := json.Marshal(s)
-	if err != nil {
-		panic(err) // texts and numbers always marshal
-	}
-	return string(text)
-}
-
-func parseStatus(text string) (*status, error) {
-	s := &status{}
-	if err := json.Unmarshal([]byte(text), s); err != nil {
-		return nil, fmt.Errorf("read the status of a roll-up task: %w", err)
-	}
-	return s, nil
-}
-
 // lastExecution is when the task last ran, 0 if never.
 func (s *status) lastExecution() (ms int64) {
 	for _, m := range s.Statuses {
@@ -80,19 +62,3 @@ func (s *status) lastExecution() (ms int64) {
 
 // watermarks holds a task's watermarks by source.key.
 type watermarks map[string]downsample.Watermark
-
-func (w watermarks) marshal() string {
-	text, err := json.Marshal(w)
-	if err != nil {
-		panic(err) // numbers always marshal
-	}
-	return string(text)
-}
-
-func parseWatermarks(text string) (watermarks, error) {
-	w := watermarks{}
-	if err := json.Unmarshal([]byte(text), &w); err != nil {
-		return nil, fmt.Errorf("read the watermarks of a roll-up task: %w", err)
-	}
-	return w, nil
-}
