@@ -27,7 +27,7 @@ func (s *Scheduler) Routes() []httpapi.Route {
 				io.Copy(io.Discard, io.LimitReader(r.Body, maxDroppedBody))
 			}
 			if err := h(w, r); err != nil {
-				s.fail(w, r, err)
+				failure.Answer(w, r, s.log, err, httpapi.WriteErrors)
 			}
 		})
 	}
@@ -63,13 +63,14 @@ func notFound(what, id string) error {
 	return failure.New(http.StatusNotFound, what+" not found for id "+clip.Text(id, maxID))
 }
 
-func (s *Scheduler) fail(w http.ResponseWriter, r *http.Request, err error) {
-	failure.Answer(w, r, s.log, err, httpapi.WriteErrors)
-}
-
-func writeJSON(w http.ResponseWriter, body []byte) {
+func writeJSON(w http.ResponseWriter, answer any) error {
+	body, err := json.Marshal(answer)
+	if err != nil {
+		return err
+	}
 	httpapi.SetHeaders(w.Header())
 	w.Write(body)
+	return nil
 }
 
 // readTask reads a task from a request's body.
@@ -105,16 +106,11 @@ func newID() string {
 
 // writeStored answers a request that stored a task, as KairosDB does.
 func writeStored(w http.ResponseWriter, t *task) error {
-	body, err := json.Marshal(struct {
+	return writeJSON(w, struct {
 		ID         string            `json:"id"`
 		Name       string            `json:"name"`
 		Attributes map[string]string `json:"attributes"`
 	}{t.id, t.name, map[string]string{"url": root + "/" + t.id}})
-	if err != nil {
-		return err
-	}
-	writeJSON(w, body)
-	return nil
 }
 
 func (s *Scheduler) postTask(w http.ResponseWriter, r *http.Request) error {
@@ -223,17 +219,11 @@ func (s *Scheduler) deleteTask(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Scheduler) getStatus(w http.ResponseWriter, r *http.Request) error {
-	id := r.PathValue("id")
-	answer, err := s.answerStatus(r.Context(), id)
+	answer, err := s.answerStatus(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	body, err := json.Marshal(answer)
-	if err != nil {
-		return err
-	}
-	writeJSON(w, body)
-	return nil
+	return writeJSON(w, answer)
 }
 
 func (s *Scheduler) answerStatus(ctx context.Context, id string) (*statusAnswer, error) {
