@@ -270,6 +270,14 @@ Flags, with their defaults%s:
 // errInterrupted is the error of a command that a signal has ended.
 var errInterrupted = errors.New("interrupted")
 
+// interrupted returns err, or errInterrupted if a signal has ended ctx before err.
+func interrupted(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return errInterrupted
+	}
+	return err
+}
+
 // interruptible returns a context that ends when a signal interrupts the command. A second
 // signal ends the process, in case the command waits for something that does not come.
 func interruptible() (context.Context, context.CancelFunc) {

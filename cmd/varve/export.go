@@ -95,11 +95,7 @@ func (l line) withSource(t terminal, run func(ctx context.Context, source job.So
 	if err != nil {
 		return err
 	}
-	err = errors.Join(run(ctx, source), closeSource())
-	if err != nil && ctx.Err() != nil {
-		return errInterrupted
-	}
-	return err
+	return interrupted(ctx, errors.Join(run(ctx, source), closeSource()))
 }
 
 func (l line) exportSource(ctx context.Context, t terminal) (job.Source, func() error, error) {

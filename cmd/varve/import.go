@@ -75,10 +75,7 @@ func importFile(t terminal, args []string) error {
 		Empty: to.empty, Sink: to.sink(), MaxLine: int(to.config.Transfer.MaxLine), Stderr: t.stderr, Progress: console.NewProgress(t.stderr, time.Now)}
 	at, err := j.Run(ctx)
 	j.Progress.Clear()
-	if err = errors.Join(err, to.close()); err != nil {
-		if ctx.Err() != nil {
-			err = errInterrupted
-		}
+	if err = interrupted(ctx, errors.Join(err, to.close())); err != nil {
 		if j.State != "" && at.Line > 0 {
 			err = fmt.Errorf("%w; %d lines are imported; to continue, run the same command again", err, at.Line)
 		}

@@ -64,10 +64,7 @@ func repairKeyspace(t terminal, c config.Config, l line) error {
 	}
 	defer stop()
 	report, err := job.Run(ctx, k, c.Cassandra.Settings, cluster.ToolID(c.DataDir), services)
-	if err != nil && ctx.Err() != nil {
-		err = errInterrupted
-	}
-	if err != nil {
+	if err = interrupted(ctx, err); err != nil {
 		err = fmt.Errorf("%w; to continue, run the same command again", err)
 	}
 	report.WriteText(t.stdout, job.DryRun)

@@ -84,11 +84,8 @@ func importWhisper(t terminal, args []string) error {
 	}
 	err = j.Run(ctx)
 	j.Progress.Clear()
-	if err = errors.Join(err, closeSink()); err == nil {
+	if err = interrupted(ctx, errors.Join(err, closeSink())); err == nil {
 		return tellWhisper(t, j)
-	}
-	if ctx.Err() != nil {
-		err = errInterrupted
 	}
 	if j.Resumable() {
 		err = fmt.Errorf("%w; %s are imported; to continue, run the same command again", err, units.Count(j.Totals().Files, "file"))
