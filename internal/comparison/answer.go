@@ -4,12 +4,13 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
 )
 
-// An answer is KairosDB's answer to a query with one metric.
+// An answer is KairosDB's answer to a query with one metric, or to one for its tags.
 type answer struct {
 	Queries []struct {
 		Results []result `json:"results"`
@@ -60,6 +61,17 @@ func (a *answer) groups() map[string]*result {
 		}
 	}
 	return groups
+}
+
+// tags returns the tags of all results.
+func (a *answer) tags() map[string][]string {
+	all := map[string][]string{}
+	for _, q := range a.Queries {
+		for _, r := range q.Results {
+			maps.Copy(all, r.Tags)
+		}
+	}
+	return all
 }
 
 // id returns what identifies the group, as JSON: its tags and its type.

@@ -267,25 +267,6 @@ func (c *comparison) sideOf(s *side, doing string, err error) error {
 	return err
 }
 
-// A tagAnswer is an answer to a query for tags.
-type tagAnswer struct {
-	Queries []struct {
-		Results []struct {
-			Tags map[string][]string `json:"tags"`
-		} `json:"results"`
-	} `json:"queries"`
-}
-
-func (a *tagAnswer) tags() map[string][]string {
-	all := map[string][]string{}
-	for _, q := range a.Queries {
-		for _, r := range q.Results {
-			maps.Copy(all, r.Tags)
-		}
-	}
-	return all
-}
-
 // compareAllTags compares the tags of metrics. It returns the metrics for queries, with some
 // of their tags.
 func (c *comparison) compareAllTags(ctx context.Context, names []string) (metrics []known, err error) {
@@ -333,7 +314,7 @@ func (c *comparison) fewOf(tags map[string][]string) map[string][]string {
 // compareTagsOf compares the tags of a metric. It returns the tags on side a.
 func (c *comparison) compareTagsOf(ctx context.Context, name string, report bool) (tags map[string][]string, differ bool, err error) {
 	q := query{Start: c.StartMS, End: c.EndMS, Zone: "UTC", Metrics: []metric{{Name: name}}}
-	var answers [2]tagAnswer
+	var answers [2]answer
 	err = c.both(func(i int, s *side) error {
 		return s.ask(ctx, "/api/v1/datapoints/query/tags", q, &answers[i], maxNames)
 	})
