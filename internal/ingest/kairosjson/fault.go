@@ -2,6 +2,7 @@ package kairosjson
 
 import (
 	"fmt"
+	"slices"
 
 	"varve/internal/ingest"
 )
@@ -67,12 +68,7 @@ func (p *parser) refuse(where point, r ingest.Reason, of string, format string, 
 // known reports whether a series of the metric was found: then its names are
 // valid.
 func (p *parser) known() bool {
-	for _, a := range p.m.aliases {
-		if a != nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.m.aliases[:], func(a *ingest.Alias) bool { return a != nil })
 }
 
 // enough reports whether one more fault would neither be reported nor kept, so that it needs no

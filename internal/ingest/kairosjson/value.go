@@ -150,12 +150,9 @@ func (p *parser) storeText(where point, ms int64, v jsontext.Token) error {
 }
 
 func (p *parser) addLong(where point, ms, v int64) error {
-	a := p.m.aliases[model.Long]
-	if a == nil {
-		var err error
-		if a, err = p.resolve(model.Long); err != nil {
-			return err
-		}
+	a, err := p.resolve(model.Long)
+	if err != nil {
+		return err
 	}
 	return p.added(where, p.w.AddLong(a.Ref, ms, v, p.m.ttl))
 }
@@ -164,23 +161,17 @@ func (p *parser) addDouble(where point, ms int64, v float64) error {
 	if math.IsInf(v, 0) || math.IsNaN(v) {
 		return p.refusePoint(where, ingest.NotFinite, notFinite)
 	}
-	a := p.m.aliases[model.Double]
-	if a == nil {
-		var err error
-		if a, err = p.resolve(model.Double); err != nil {
-			return err
-		}
+	a, err := p.resolve(model.Double)
+	if err != nil {
+		return err
 	}
 	return p.added(where, p.w.AddDouble(a.Ref, ms, v, p.m.ttl))
 }
 
 func (p *parser) addBytes(where point, ms int64, kind model.Kind, v []byte) error {
-	a := p.m.aliases[kind]
-	if a == nil {
-		var err error
-		if a, err = p.resolve(kind); err != nil {
-			return err
-		}
+	a, err := p.resolve(kind)
+	if err != nil {
+		return err
 	}
 	return p.added(where, p.w.AddBytes(kind, a.Ref, ms, v, p.m.ttl))
 }
@@ -198,6 +189,9 @@ func (p *parser) added(where point, f *ingest.Fault) error {
 // cannot be stored, and that the answer says so.
 func (p *parser) resolve(kind model.Kind) (*ingest.Alias, error) {
 	m := &p.m
+	if a := m.aliases[kind]; a != nil {
+		return a, nil
+	}
 	var head, tail []byte
 	if m.hasName {
 		from := m.name.Start
