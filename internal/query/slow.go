@@ -2,6 +2,7 @@ package query
 
 import (
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,8 +42,7 @@ type SlowLog struct {
 	count     prometheus.Counter
 
 	mu     sync.Mutex
-	latest []SlowQuery // ring
-	next   int
+	latest []SlowQuery // latest first
 }
 
 // Slow returns the log of slow queries.
@@ -96,20 +96,12 @@ func (l *SlowLog) Note(log *slog.Logger, d Done) {
 func (l *SlowLog) add(s SlowQuery) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.latest) < slowKept {
-		l.latest = append(l.latest, SlowQuery{}) // at next
-	}
-	l.latest[l.next] = s
-	l.next = (l.next + 1) % slowKept
+	l.latest = slices.Insert(l.latest[:min(len(l.latest), slowKept-1)], 0, s)
 }
 
 // List returns what is kept, latest first.
 func (l *SlowLog) List() []SlowQuery {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all := make([]SlowQuery, 0, len(l.latest))
-	for i := range l.latest {
-		all = append(all, l.latest[(l.next+len(l.latest)-1-i)%len(l.latest)])
-	}
-	return all
+	return append([]SlowQuery{}, l.latest...)
 }
