@@ -145,16 +145,9 @@ func listTokens(t terminal, args []string) error {
 	fmt.Fprintln(w, "ID\tNAME\tROLE\tTENANTS\tPREFIX\tCREATED\tEXPIRES\tLAST USED")
 	for _, k := range tokens {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", k.ID, k.Grant.Name, k.Grant.Rights, strings.Join(k.Grant.Tenants, ","),
-			orNone(k.Grant.Prefix), day(k.Created), day(k.Expires), day(k.Used))
+			cmp.Or(k.Grant.Prefix, "-"), day(k.Created), day(k.Expires), day(k.Used))
 	}
 	return w.Flush()
-}
-
-func orNone(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
 }
 
 // day writes a time for a list.

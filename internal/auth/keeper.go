@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/base64"
@@ -155,10 +156,7 @@ func NewKeeper(c Config, o Options) (*Keeper, error) {
 
 // Path is the path of the token file.
 func (c Config) Path(otherwise string) string {
-	if c.TokenFile != "" {
-		return c.TokenFile
-	}
-	return otherwise
+	return cmp.Or(c.TokenFile, otherwise)
 }
 
 // ProxyHeader is the header in which proxies name the user.
@@ -438,20 +436,11 @@ func (k *Keeper) certificate(c *Claim) (*x509.Certificate, *Refusal) {
 }
 
 func named(r *rule, otherwise, by string) Identity {
-	name := r.grant.Name
-	if name == "" {
-		name = otherwise
-	}
-	return Identity{Principal: principal.Principal{Name: name}, By: by}
+	return Identity{Principal: principal.Principal{Name: cmp.Or(r.grant.Name, otherwise)}, By: by}
 }
 
 // title is the name of the token's sender, or else the token's ID.
-func (t *Token) title() string {
-	if t.Grant.Name != "" {
-		return t.Grant.Name
-	}
-	return t.ID
-}
+func (t *Token) title() string { return cmp.Or(t.Grant.Name, t.ID) }
 
 // token finds the token in a header.
 func (k *Keeper) token(header string) (*heldToken, *Refusal) {

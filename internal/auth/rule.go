@@ -159,12 +159,7 @@ func ParseNetworks(texts []string) ([]netip.Prefix, error) {
 }
 
 func contains(networks []netip.Prefix, a netip.Addr) bool {
-	for _, n := range networks {
-		if n.Contains(a) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(a) })
 }
 
 // on reports whether a rule applies to a stream.

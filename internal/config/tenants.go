@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -50,10 +51,7 @@ func (c Config) Of(t tenant.Config) Config {
 
 // KeyspaceOf is the keyspace of a tenant.
 func (c Config) KeyspaceOf(t tenant.Config) string {
-	if t.Keyspace != "" {
-		return t.Keyspace
-	}
-	return c.Cassandra.Keyspace + "_" + t.Name
+	return cmp.Or(t.Keyspace, c.Cassandra.Keyspace+"_"+t.Name)
 }
 
 // TenantDir is the directory of a tenant's data below dir.
