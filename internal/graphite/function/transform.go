@@ -94,7 +94,7 @@ func logit(v float64) float64 {
 	if ratio <= 0 || v == 1 {
 		return numeric.Null
 	}
-	return math.Log(ratio)
+	return numeric.Log(ratio)
 }
 
 func logarithm(c *call) (any, error) {
@@ -110,7 +110,7 @@ func logarithm(c *call) (any, error) {
 			values[i] = numeric.Null
 			if v > 0 {
 				positive = true
-				values[i] = math.Log(v) / math.Log(base)
+				values[i] = numeric.Log(v) / numeric.Log(base)
 			}
 		}
 		s.Tags.set("log", shown)

@@ -40,6 +40,15 @@ func Round(v float64, decimals int64) float64 {
 	return out
 }
 
+// Log is the natural logarithm. math.Log takes subnormal numbers for the smallest normal one on
+// some machines.
+func Log(v float64) float64 {
+	if smallestNormal := 0x1p-1022; 0 < v && v < smallestNormal {
+		return math.Log(v*0x1p54) - 54*math.Ln2
+	}
+	return math.Log(v)
+}
+
 // Quotient divides. A quotient by zero is null.
 func Quotient(a, b float64) float64 {
 	if b == 0 {

@@ -1,6 +1,9 @@
 package numeric
 
-import "testing"
+import (
+	"math"
+	"testing"
+)
 
 func TestRound(t *testing.T) {
 	for _, c := range []struct {
@@ -12,6 +15,14 @@ func TestRound(t *testing.T) {
 	} {
 		if got := Round(c.v, c.decimals); got != c.want {
 			t.Errorf("Round(%g, %d) = %g; want %g", c.v, c.decimals, got, c.want)
+		}
+	}
+}
+
+func TestLogOfSubnormalNumbers(t *testing.T) {
+	for v, want := range map[float64]float64{5e-324: -744.4400719213812, 1e-310: -713.8013788281542, 0x1p-1022: -708.3964185322641, 1: 0, math.E: 1, 0: math.Inf(-1), math.Inf(1): math.Inf(1)} {
+		if got := Log(v); math.Abs(got-want) > 1e-12 {
+			t.Errorf("Log(%g) = %v; want %v", v, got, want)
 		}
 	}
 }
