@@ -1,6 +1,7 @@
 package function
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -81,9 +82,56 @@ func TestFaultsOfArguments(t *testing.T) {
 		`aliasQuery(a,'a','\9','%d')`:                        "does not have",
 		"sumSeries(consolidateBy(a,'nosuch'),time('x',120))": "consolidateBy: unknown function",
 		"asPercent(consolidateBy(a,'nosuch'),time('x',120))": "consolidateBy: unknown function",
+		"summarize(a,'5min','nosuch')":                       "unsupported aggregation function: nosuch",
+		"template(scale(a,2),a)":                             "invalid template() syntax",
+		"removeAbovePercentile(a,0)":                         "greater than 0",
+		"integralByInterval(a,'0min')":                       `"0min" is not an interval`,
+		"integralByInterval(a,'nosuch')":                     `"nosuch" is not an interval`,
+		"holtWintersForecast(a,'-1h')":                       "must be positive",
+		"holtWintersAberration(a,3,'1h','-2min')":            "must be positive",
+		"holtWintersForecast(a,'1h','0min')":                 "must be positive",
+		"holtWintersForecast(a,'1h','1min')":                 "two steps of 60 seconds at least",
 	} {
 		if _, err := evaluate(t.Context(), &ramp{n: 2}, 1<<20, time.Hour, text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got error %v, want one with %q", text, err, want)
 		}
+	}
+}
+
+// A refusing source finds no series.
+type refusing struct{ ramp }
+
+func (*refusing) Fetch(context.Context, []Query, Range) ([][]Fetched, error) { return nil, errFailing }
+
+// TestFaultsOfTheSource: what keeps a source from finding series is the error of the request.
+func TestFaultsOfTheSource(t *testing.T) {
+	until := time.Unix(1710072000, 0).UTC()
+	for _, text := range []string{"a", "seriesByTag('a=b')", "template(scale(a.$x,2),x='b')", "sumSeries(time('x'),a)"} {
+		e, err := target.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = Evaluate(t.Context(), &refusing{}, &failing{}, &Request{From: until.Add(-time.Hour), Until: until, Now: until}, []target.Expr{e})
+		if !errors.Is(err, errFailing) {
+			t.Errorf("%s: got error %v", text, err)
+		}
+	}
+}
+
+// TestListsAsBooleans: a list of series is true if it has one, as lists are in Python.
+func TestListsAsBooleans(t *testing.T) {
+	for text, want := range map[string]int{"summarize(a,'1h','sum',b)": 2, "summarize(a,'1h','sum',a)": 1} { // of buckets that begin on the hour, the last one is empty
+		list, err := evaluate(t.Context(), &ramp{n: 1}, 1<<20, time.Hour, text)
+		if err != nil || len(list) != 1 || len(list[0].Values) != want {
+			t.Errorf("%s: got %v, %v; want %d values", text, list, err, want)
+		}
+	}
+}
+
+// TestSeriesOfOneValue: useSeriesAbove leaves out series without values only.
+func TestSeriesOfOneValue(t *testing.T) {
+	list, err := evaluate(t.Context(), &ramp{n: 1}, 1<<20, 10*time.Second, "useSeriesAbove(a,-1,'^.*$','a')")
+	if err != nil || len(list) != 1 || len(list[0].Values) != 1 {
+		t.Errorf("got %v, %v; want a series of one value", list, err)
 	}
 }
