@@ -169,6 +169,21 @@ func TestErrorAtEachCall(t *testing.T) {
 	})
 }
 
+// A refusing shelf stores nothing.
+type refusing struct{ timeline.Shelf }
+
+func (refusing) Put(context.Context, []timeline.Placed) error { return errFault }
+
+// TestEventsThatAreNotStored: an event that the store refuses is refused with its error.
+func TestEventsThatAreNotStored(t *testing.T) {
+	s := openEmbedded(t, vfs.NewMem(), "data")
+	s.shelf = refusing{s.shelf}
+	l := s.newLog(t, 1000)
+	if err := l.Add(t.Context(), Event{When: 5}); !errors.Is(err, errFault) {
+		t.Errorf("got %v", err)
+	}
+}
+
 // A colliding shelf lets another server store an event at the same time as each event that is put.
 type colliding struct {
 	timeline.Shelf

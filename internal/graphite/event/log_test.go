@@ -253,6 +253,39 @@ func TestRestart(t *testing.T) {
 	add(t, l, secondsPerDay, "next", "") // the other day has room
 }
 
+// TestFullSecond: an event for which its second has no number is refused, and leaves nothing.
+func TestFullSecond(t *testing.T) {
+	l := openEmbedded(t, vfs.NewMem(), "data").newLog(t, 1000)
+	if _, err := l.append(t.Context(), timeline.Event{Time: 5*second + 1<<numberBits - 2, Data: []byte(`{"what":"a","data":"of a"}`)}); err != nil {
+		t.Fatal(err)
+	}
+	add(t, l, 5, "b", "")
+	err := l.Add(t.Context(), Event{When: 5, What: "c"})
+	if input := (*store.InputError)(nil); !errors.As(err, &input) || !strings.Contains(err.Error(), "the second 5 already has 524288 events") {
+		t.Errorf("an event more: %v", err)
+	}
+	add(t, l, 6, "d", "")
+	if got := found(t, l, Search{Until: 6}); got != "a b d" {
+		t.Errorf("found %q", got)
+	}
+}
+
+// TestAddWaitsForItsTurn: an event that waits for others ends with its request.
+func TestAddWaitsForItsTurn(t *testing.T) {
+	l := openEmbedded(t, vfs.NewMem(), "data").newLog(t, 1000)
+	add(t, l, 5, "a", "x")
+	l.turn <- struct{}{}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := l.Add(ctx, Event{When: 5, What: "b", Tags: []string{"x"}}); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	<-l.turn
+	if got := found(t, l, Search{Until: 5}); got != "a" {
+		t.Errorf("found %q", got)
+	}
+}
+
 // A counted shelf counts the events that it returns.
 type counted struct {
 	timeline.Shelf
