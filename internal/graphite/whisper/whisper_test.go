@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -341,6 +342,9 @@ func TestHistoryEnds(t *testing.T) {
 	if !errors.Is(err, over) {
 		t.Errorf("the error of yield: %v", err)
 	}
+	if f, err := Open(bytes.NewReader(g.file[:headerBytes]), int64(len(g.file))); f != nil || !errors.Is(err, io.EOF) {
+		t.Errorf("a file that became shorter than its header: %v, %v", f, err)
+	}
 	cut := bytes.NewReader(g.file[:len(g.file)-1])
 	f, err := Open(cut, int64(len(g.file)))
 	if err != nil {
@@ -348,6 +352,77 @@ func TestHistoryEnds(t *testing.T) {
 	}
 	if _, err := f.History(context.Background(), after, func(int, []Point) error { return nil }); err == nil {
 		t.Error("a file that became shorter is read without an error")
+	}
+}
+
+// A ring that was filled more than once is read whole, up to the first error.
+func TestHistoryOfManyRevolutions(t *testing.T) {
+	const slots, n = 3 * pieceBytes / pointBytes, 7*pieceBytes/pointBytes + 1
+	var points []Point
+	for i := range int64(n) {
+		points = append(points, Point{1000 + i, float64(i)})
+	}
+	f := open(t, write(t, retention.Stages{{Step: 1, Keep: slots}}, &retention.DefaultAggregation, 1000, points))
+	if got, left := history(t, f, after); !slices.Equal(got, points[n-slots:]) || left != (Left{}) {
+		t.Errorf("%d points, left out %+v; want %d points", len(got), left, slots)
+	}
+	over := errors.New("over")
+	for at := 1; at <= 3; at++ {
+		calls := 0
+		_, err := f.History(t.Context(), after, func(int, []Point) error {
+			if calls++; calls == at {
+				return over
+			}
+			return nil
+		})
+		if !errors.Is(err, over) || calls != at {
+			t.Errorf("after an error of call %d, there were %d calls, %v", at, calls, err)
+		}
+	}
+}
+
+// A fullDisk fails at one write.
+type fullDisk struct {
+	memory
+	writes, at int
+}
+
+var errFull = errors.New("the disk is full")
+
+func (d *fullDisk) WriteAt(p []byte, at int64) (int, error) {
+	if d.writes++; d.writes == d.at {
+		return 0, errFull
+	}
+	return d.memory.WriteAt(p, at)
+}
+
+// Whichever write fails, the file is not taken for a whole one.
+func TestWriterOnAFullDisk(t *testing.T) {
+	h, err := NewHeader(retention.Stages{{Step: 1, Keep: 100}, {Step: 10, Keep: 1000}}, &retention.DefaultAggregation)
+	must(t, err)
+	fill := func(d *fullDisk) error {
+		w, err := NewWriter(d, h, &retention.DefaultAggregation, 1100)
+		for at := int64(1001); at <= 1100 && err == nil; at += 1 + at%3 { // with gaps, each of which ends a write
+			err = w.Add(Point{at, 1})
+		}
+		if err != nil {
+			return err
+		}
+		if err := w.SetPoint(1, Point{1090, 2}); err != nil {
+			return err
+		}
+		return w.Close()
+	}
+	for at := 1; ; at++ {
+		d := &fullDisk{memory: make(memory, h.Size()), at: at}
+		err := fill(d)
+		if d.writes < at {
+			must(t, err)
+			break
+		}
+		if !errors.Is(err, errFull) {
+			t.Errorf("write %d failed: %v", at, err)
+		}
 	}
 }
 
@@ -374,6 +449,7 @@ func TestNames(t *testing.T) {
 		{"a/b/c.wsp", "a.b.c", ""},
 		{"a.wsp", "a", ""},
 		{"a/b c/ü.wsp", "a.b c.ü", ""},
+		{strings.Repeat("a", 251) + ".wsp", strings.Repeat("a", 251), ""},
 		{"_tagged/" + sum[:3] + "/" + sum[3:6] + "/disk_DOT_used;datacenter=dc1;rack=a1.wsp", series, ""},
 		{"_tagged/15e/ff2/" + hash + ".wsp", "", hash},
 	} {

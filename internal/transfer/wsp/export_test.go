@@ -2,6 +2,7 @@ package wsp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -186,6 +187,33 @@ func TestExportFaults(t *testing.T) {
 		}
 		if left, err := os.ReadDir(e.Dir); err != nil || len(left) != 0 {
 			t.Errorf("%s: %v is left, %v", want, left, err)
+		}
+	}
+}
+
+// The error of Done ends the export, at whichever series.
+func TestExportEndsWithTheErrorOfDone(t *testing.T) {
+	const three = `{"name":"m","tags":{"a":"1"},"datapoints":[[1000000,1,"long"]]}
+{"name":"m","tags":{"a":"2"},"datapoints":[[1000000,1,"long"]]}
+{"name":"m","tags":{"a":"3"},"datapoints":[[1000000,1,"long"]]}
+`
+	for at := 1; at <= 3; at++ {
+		done := 0
+		e := &Export{Dir: t.TempDir(), Now: 1050, Book: book(t, "[a]\npattern = .\nretentions = 10:10\n", ""), Done: func(*Exported) error {
+			if done++; done == at {
+				return errBroken
+			}
+			return nil
+		}}
+		if err := e.Begin(); err != nil {
+			t.Fatal(err)
+		}
+		err := e.Metric(t.Context(), func(w io.Writer) error { _, err := io.WriteString(w, three); return err })
+		if !errors.Is(err, errBroken) || done != at {
+			t.Errorf("series %d: %v after %d series", at, err, done)
+		}
+		if err := e.End(); err != nil {
+			t.Error(err)
 		}
 	}
 }

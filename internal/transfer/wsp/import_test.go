@@ -65,6 +65,7 @@ type sink struct {
 	mu     sync.Mutex
 	points map[string]int // number of points, by the beginning of the line
 	calls  int
+	most   int // bytes of a call
 	refuse string
 	fail   error
 }
@@ -73,6 +74,11 @@ func (s *sink) Store(_ context.Context, lines [][]byte) ([]kairosjson.Line, erro
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls++
+	bytes := 0
+	for _, line := range lines {
+		bytes += len(line)
+	}
+	s.most = max(s.most, bytes)
 	if s.fail != nil {
 		return nil, s.fail
 	}
@@ -202,23 +208,24 @@ func TestImportAfter(t *testing.T) {
 	}
 }
 
+var errBroken = errors.New("broken")
+
 func TestImportEndsWithItsErrors(t *testing.T) {
 	tree := fstest.MapFS{"a.wsp": file(t, 1000, "60s:1d", average), "b.wsp": file(t, 1000, "60s:1d", average)}
-	broken := errors.New("broken")
-	m := &Import{Tree: tree, Now: now, Sink: func() transfer.Sink { return &sink{fail: broken} }, Done: func(*Outcome) error {
+	m := &Import{Tree: tree, Now: now, Sink: func() transfer.Sink { return &sink{fail: errBroken} }, Done: func(*Outcome) error {
 		t.Error("a file is done that was not stored")
 		return nil
 	}}
-	if err := m.Run(t.Context()); !errors.Is(err, broken) || !strings.Contains(err.Error(), "a.wsp") {
+	if err := m.Run(t.Context()); !errors.Is(err, errBroken) || !strings.Contains(err.Error(), "a.wsp") {
 		t.Errorf("%v", err)
 	}
-	m = &Import{Tree: tree, Now: now, Sink: func() transfer.Sink { return &sink{} }, Done: func(*Outcome) error { return broken }}
-	if err := m.Run(t.Context()); !errors.Is(err, broken) {
+	m = &Import{Tree: tree, Now: now, Sink: func() transfer.Sink { return &sink{} }, Done: func(*Outcome) error { return errBroken }}
+	if err := m.Run(t.Context()); !errors.Is(err, errBroken) {
 		t.Errorf("%v", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(broken)
-	if err := m.Run(ctx); !errors.Is(err, broken) {
+	cancel(errBroken)
+	if err := m.Run(ctx); !errors.Is(err, errBroken) {
 		t.Errorf("%v", err)
 	}
 	m.Tree = fstest.MapFS{"dir": tree["a.wsp"]}
@@ -246,6 +253,84 @@ func TestManySmallFiles(t *testing.T) {
 		if len(done) != len(tree) || s.points["a"] != 100 {
 			t.Errorf("%d of %d files are done, %d points", len(done), len(tree), s.points["a"])
 		}
+	}
+}
+
+// A waiting tree opens no directory z before go is closed.
+type waiting struct {
+	fstest.MapFS
+	goOn chan struct{}
+}
+
+func (w waiting) ReadDir(name string) ([]fs.DirEntry, error) {
+	if name == "z" {
+		<-w.goOn
+	}
+	return w.MapFS.ReadDir(name)
+}
+
+// A stopping sink fails, and lets the walk go on.
+type stopping struct{ goOn chan struct{} }
+
+func (s stopping) Store(context.Context, [][]byte) ([]kairosjson.Line, error) {
+	close(s.goOn)
+	return nil, errBroken
+}
+
+// What a worker stores while it waits for files can fail, too.
+func TestImportEndsWhileItWaits(t *testing.T) {
+	tree := waiting{fstest.MapFS{"a.wsp": file(t, 10, "60s:1d", average), "z/text": {}}, make(chan struct{})}
+	m := &Import{Tree: tree, Now: now, Sink: func() transfer.Sink { return stopping{tree.goOn} }, Done: func(*Outcome) error { return nil }}
+	if err := m.Run(t.Context()); !errors.Is(err, errBroken) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Files without lines are done as soon as they are many, and the error of Done counts then.
+func TestManyFilesAreDoneInTime(t *testing.T) {
+	q := &queue{ahead: make(chan struct{}, maxAhead), done: func(*Outcome) error { return errBroken }}
+	w, files := &worker{m: &Import{}, queue: q}, make(chan *job, 1)
+	for n := 1; n <= transfer.BlockLines; n++ {
+		if err := q.hand(t.Context(), entry{fault: &Fault{Reason: Damaged}}, files); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.file(t.Context(), <-files); (err != nil) != (n == transfer.BlockLines) || err != nil && !errors.Is(err, errBroken) {
+			t.Fatalf("file %d: %v", n, err)
+		}
+	}
+}
+
+// A stumbling sink fails once.
+type stumbling struct {
+	sink
+	failed bool
+}
+
+func (s *stumbling) Store(ctx context.Context, lines [][]byte) ([]kairosjson.Line, error) {
+	if !s.failed {
+		s.failed = true
+		return nil, errBroken
+	}
+	return s.sink.Store(ctx, lines)
+}
+
+// A block in the middle of a file that is not stored ends the import.
+func TestImportEndsWithinAFile(t *testing.T) {
+	m := &Import{Tree: fstest.MapFS{"a.wsp": file(t, 250_000, "60s:300d", average)}, Now: now, Sink: func() transfer.Sink { return &stumbling{} }, Done: func(*Outcome) error {
+		t.Error("a file is done that was not stored")
+		return nil
+	}}
+	if err := m.Run(t.Context()); !errors.Is(err, errBroken) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Blocks are neither longer than they should be, nor much shorter.
+func TestBlocksOfAFile(t *testing.T) {
+	s := &sink{}
+	importAll(t, &Import{Tree: fstest.MapFS{"a.wsp": file(t, 250_000, "60s:300d", average)}}, s)
+	if s.points["a"] != 250_000 || s.calls != 2 || s.most > transfer.BlockBytes+1<<20 {
+		t.Errorf("%d points in %d blocks of at most %d bytes", s.points["a"], s.calls, s.most)
 	}
 }
 
