@@ -30,13 +30,8 @@ func (e *encoder) mayMiss(err error) bool {
 	if err == nil || !e.partial {
 		return false
 	}
-	var (
-		limit       *store.LimitError
-		corruption  *store.CorruptionError
-		unavailable *store.UnavailableError
-	)
 	passes := store.IsBusy(err) || store.RetryIn(err) > 0 // RetryIn: a limit of writing, which save_as met
-	if passes || !errors.As(err, &limit) && !errors.As(err, &corruption) && !errors.As(err, &unavailable) {
+	if passes || !errors.As(err, new(*store.LimitError)) && !errors.As(err, new(*store.CorruptionError)) && !errors.As(err, new(*store.UnavailableError)) {
 		return false
 	}
 	if e.missing == nil {

@@ -152,8 +152,7 @@ func (p *pass) lookAround(metric *agg.MetricQuery) {
 func (p *pass) batches() *downsample.Batches {
 	b := &downsample.Batches{Grid: p.grid, Most: p.scheduler.config.BatchBuckets, Once: p.once, TooMuch: func(err error) bool {
 		var limit *store.LimitError
-		var fault *ingest.Fault
-		return errors.As(err, &limit) && !limit.Busy && limit.Wait == 0 && !errors.As(err, &fault)
+		return errors.As(err, &limit) && !limit.Busy && limit.Wait == 0 && !errors.As(err, new(*ingest.Fault))
 	}}
 	if p.single {
 		b.Most = 1

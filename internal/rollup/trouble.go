@@ -41,8 +41,7 @@ const patience = 15 * time.Second
 // is over. A remote store is opened after the start, and logs itself why it is not open
 // yet.
 func (t *trouble) await(now time.Time, err error) (count int, tell bool) {
-	var away *store.UnavailableError
-	if !errors.As(err, &away) {
+	if !errors.As(err, new(*store.UnavailableError)) {
 		return t.again(now)
 	}
 	t.mu.Lock()

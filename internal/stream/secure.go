@@ -168,14 +168,12 @@ var HandshakeFaults = []string{handshakePlain, handshakeTime, handshakeEnded, ha
 
 // handshakeFault returns the reason of a failed handshake.
 func handshakeFault(err error) string {
-	var record tls.RecordHeaderError
-	var certificate *tls.CertificateVerificationError
 	switch {
-	case errors.As(err, &record):
+	case errors.As(err, new(tls.RecordHeaderError)):
 		return handshakePlain
 	case errors.Is(err, errSilent):
 		return handshakeLarge
-	case errors.As(err, &certificate), strings.Contains(err.Error(), "certificate"):
+	case errors.As(err, new(*tls.CertificateVerificationError)), strings.Contains(err.Error(), "certificate"):
 		return handshakeCertificate
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
 		return handshakeTime

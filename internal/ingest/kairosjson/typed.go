@@ -15,9 +15,8 @@ import (
 func (p *parser) storeTyped(where point, ms int64, v jsontext.Token, typ *datatype.Type) error {
 	value, err := typ.Parse(p.value[:0], p.source(v))
 	p.value = value[:0]
-	var infinite *datatype.NotFiniteError
 	switch {
-	case errors.As(err, &infinite):
+	case errors.As(err, new(*datatype.NotFiniteError)):
 		return p.refusePoint(where, ingest.NotFinite, "value must be finite.")
 	case err != nil:
 		return p.refusePoint(where, ingest.BadValue, "value %s.", ingest.Brief(err.Error()))
