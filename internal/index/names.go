@@ -263,12 +263,9 @@ func (x *Index) look(found []string, prefix, from string, most int, where func()
 			return found, d.texts[id], true, true
 		}
 		looked++
-		if only != nil {
-			if !only.has(id) {
-				continue
-			}
+		if only == nil || only.has(id) {
+			found = append(found, d.texts[id])
 		}
-		found = append(found, d.texts[id])
 	}
 	return found, "", false, true
 }
@@ -282,11 +279,7 @@ func (x *Index) lookUp(texts []string, where func() (*dictionary, subset)) (name
 		return nil
 	}
 	for _, name := range texts {
-		id, ok := d.find(name)
-		if ok && only != nil {
-			ok = only.has(id)
-		}
-		if ok {
+		if id, ok := d.find(name); ok && (only == nil || only.has(id)) {
 			names = append(names, d.texts[id])
 		}
 	}

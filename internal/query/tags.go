@@ -2,6 +2,8 @@ package query
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"varve/internal/model"
@@ -141,10 +143,7 @@ func (c *tagCollector) result() ([]TagValues, error) {
 	}
 	tags := make([]TagValues, 0, len(c.columns))
 	for _, column := range c.columns {
-		values := make([]string, 0, len(column.seen))
-		for v := range column.seen {
-			values = append(values, v)
-		}
+		values := slices.AppendSeq(make([]string, 0, len(column.seen)), maps.Keys(column.seen))
 		if err := model.SortFunc(c.ctx, values, model.CompareNames); err != nil {
 			return nil, err
 		}

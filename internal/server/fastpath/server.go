@@ -101,7 +101,5 @@ func (s *Server) close() []*lane {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closing.Store(true)
-	return s.lanesLocked()
+	return slices.Collect(maps.Keys(s.mu.lanes))
 }
-
-func (s *Server) lanesLocked() []*lane { return slices.Collect(maps.Keys(s.mu.lanes)) }
