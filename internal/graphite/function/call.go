@@ -240,11 +240,8 @@ func (p *Param) convert(v any) (any, error) {
 	case typeInteger, typeNode:
 		return toInteger(v)
 	case typeIntOrInf:
-		if f, ok := v.(float64); ok && math.IsInf(f, 1) {
+		if f, err := toFloat(v); err == nil && math.IsInf(f.(float64), 1) {
 			return f, nil
-		}
-		if s, ok := v.(string); ok && strings.EqualFold(s, "inf") {
-			return numeric.Infinity, nil
 		}
 		return toInteger(v)
 	case typeBoolean:
@@ -269,7 +266,11 @@ func toFloat(v any) (any, error) {
 	case bool:
 		return float64(ofBool(x)), nil
 	case string:
-		return strconv.ParseFloat(strings.TrimSpace(x), 64)
+		f, err := strconv.ParseFloat(strings.TrimSpace(x), 64)
+		if errors.Is(err, strconv.ErrRange) { // f is infinite, as in Python
+			err = nil
+		}
+		return f, err
 	}
 	return nil, errType
 }

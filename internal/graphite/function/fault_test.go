@@ -118,6 +118,24 @@ func TestFaultsOfTheSource(t *testing.T) {
 	}
 }
 
+// TestNumbersInQuotes: texts are the numbers that they are in Python.
+func TestNumbersInQuotes(t *testing.T) {
+	for text, want := range map[string]string{
+		"scale(a,' 2e0 ')": "scale(a.0,2)", "scale(a,'1e400')": "scale(a.0,inf)", "scale(a,'-1e400')": "scale(a.0,-inf)", "scale(a,'1e-400')": "scale(a.0,0)", "scale(a,'1_0')": "scale(a.0,10)",
+		"keepLastValue(a,'infinity')": "keepLastValue(a.0)", "keepLastValue(a,' INF')": "keepLastValue(a.0)", "keepLastValue(a,'1e999')": "keepLastValue(a.0)", "keepLastValue(a,'2')": "keepLastValue(a.0)",
+		"keepLastValue(a,'-inf')": "", "keepLastValue(a,'2.5')": "", "scale(a,'')": "", "scale(a,'0x10')": "",
+	} {
+		list, err := evaluate(t.Context(), &ramp{n: 1}, 1<<20, time.Hour, text)
+		if want == "" {
+			if param := (*ParamError)(nil); !errors.As(err, &param) {
+				t.Errorf("%s: got error %v", text, err)
+			}
+		} else if err != nil || len(list) != 1 || list[0].Name != want {
+			t.Errorf("%s: got %v, %v; want %s", text, list, err, want)
+		}
+	}
+}
+
 // TestListsAsBooleans: a list of series is true if it has one, as lists are in Python.
 func TestListsAsBooleans(t *testing.T) {
 	for text, want := range map[string]int{"summarize(a,'1h','sum',b)": 2, "summarize(a,'1h','sum',a)": 1} { // of buckets that begin on the hour, the last one is empty
