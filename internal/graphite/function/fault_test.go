@@ -91,6 +91,14 @@ func TestFaultsOfArguments(t *testing.T) {
 		"holtWintersAberration(a,3,'1h','-2min')":            "must be positive",
 		"holtWintersForecast(a,'1h','0min')":                 "must be positive",
 		"holtWintersForecast(a,'1h','1min')":                 "two steps of 60 seconds at least",
+		"stdev(a,0)":                                         "must be positive",
+		"averageOutsidePercentile(a,200)":                    "there is no percentile 200 of 2 series",
+		`useSeriesAbove(a,-1,'a','\9')`:                      "does not have",
+		"verticalLine('nosuch')":                             "nosuch",
+		"movingWindow(a,5,'nosuch')":                         "unsupported aggregation function: nosuch",
+		"movingAverage(a,-1000000000000)":                    "points",
+		"timeStack(a,'1s',3000000000,3000000001)":            "more than 2147483647 units",
+		"timeStack(a,'1s',-3000000000,-2999999999)":          "more than 2147483647 units",
 	} {
 		if _, err := evaluate(t.Context(), &ramp{n: 2}, 1<<20, time.Hour, text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got error %v, want one with %q", text, err, want)
@@ -133,6 +141,14 @@ func TestNumbersInQuotes(t *testing.T) {
 		} else if err != nil || len(list) != 1 || list[0].Name != want {
 			t.Errorf("%s: got %v, %v; want %s", text, list, err, want)
 		}
+	}
+}
+
+// TestFractionsOfUnits: timeStack drops the fractions of its numbers.
+func TestFractionsOfUnits(t *testing.T) {
+	list, err := evaluate(t.Context(), &ramp{n: 1}, 1<<20, time.Hour, "timeStack(a,'1h',0.9,2.9)")
+	if err != nil || len(list) != 2 || list[0].Name != "timeShift(a.0, -1h, 0)" || list[1].Name != "timeShift(a.0, -1h, 1)" {
+		t.Errorf("got %v, %v", list, err)
 	}
 }
 
