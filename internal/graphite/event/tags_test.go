@@ -2,6 +2,7 @@ package event
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -63,5 +64,31 @@ func TestNewTagsKeepNobodyWaiting(t *testing.T) {
 	}
 	if got := l.unknown(tags); got != nil {
 		t.Errorf("not known to be stored: %q", got)
+	}
+}
+
+// TestRoomForOneOfTwo: of two events that were counted while a day had room for one, one is refused.
+func TestRoomForOneOfTwo(t *testing.T) {
+	s := openEmbedded(t, vfs.NewMem(), "data")
+	values := &slow{s.values, make(chan string), make(chan struct{})}
+	s.values = values
+	l := s.newLog(t, 2)
+	add(t, l, 1, "first", "")
+	done := make(chan error)
+	for i := range 2 {
+		go func() {
+			done <- l.Add(t.Context(), Event{When: 2, What: "more", Data: "of more", Tags: []string{fmt.Sprint("slow", i)}})
+		}()
+	}
+	<-values.entered
+	<-values.entered
+	close(values.release)
+	a, b := <-done, <-done
+	limit := (*store.LimitError)(nil)
+	if (a == nil) == (b == nil) || !errors.As(errors.Join(a, b), &limit) || limit.Limit != PerDayLimit {
+		t.Errorf("got %v and %v", a, b)
+	}
+	if got := found(t, l, Search{Until: 5}); got != "first more" {
+		t.Errorf("found %q", got)
 	}
 }
