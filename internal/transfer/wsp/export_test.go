@@ -191,6 +191,44 @@ func TestExportFaults(t *testing.T) {
 	}
 }
 
+// A series with tags whose name is too long for a file gets one that is named by its hash. One whose
+// archives no file can hold is skipped, and those after it are not.
+func TestExportOfWhatIsTooLong(t *testing.T) {
+	long := strings.Repeat("v", 250)
+	e := &Export{Dir: t.TempDir(), Now: 1050, Book: book(t, "[huge]\npattern = ^huge\nretentions = 1:400000000\n[a]\npattern = .\nretentions = 10:10\n", "")}
+	got := exportAll(t, e, `{"name":"huge","datapoints":[[1000000,1,"long"]]}`+"\n"+`{"name":"m","tags":{"a":"`+long+`"},"datapoints":[[1000000,2,"long"]]}`+"\n", 100)
+	if o := got["huge"]; o == nil || o.File != "" || len(o.Faults) != 1 || o.Faults[0].Reason != NoFile {
+		t.Errorf("%+v", o)
+	}
+	hashed, err := whisper.FileOf("m;a="+long, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := got["m;a="+long]
+	if o == nil || o.File != hashed || len(o.Faults) > 0 {
+		t.Fatalf("%+v; want the file %s", o, hashed)
+	}
+	if p := points(t, e, hashed); fmt.Sprint(p) != "[[{1000 2}]]" {
+		t.Errorf("%v", p)
+	}
+}
+
+// An export ends with its request.
+func TestExportEndsWithItsContext(t *testing.T) {
+	e := &Export{Dir: t.TempDir(), Now: 1050, Book: book(t, "[a]\npattern = .\nretentions = 10:10\n", ""), Done: func(*Exported) error { return nil }}
+	if err := e.Begin(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errBroken)
+	if err := e.Metric(ctx, func(w io.Writer) error { _, err := io.WriteString(w, lines); return err }); !errors.Is(err, errBroken) {
+		t.Errorf("got %v", err)
+	}
+	if err := e.End(); err != nil {
+		t.Error(err)
+	}
+}
+
 // The error of Done ends the export, at whichever series.
 func TestExportEndsWithTheErrorOfDone(t *testing.T) {
 	const three = `{"name":"m","tags":{"a":"1"},"datapoints":[[1000000,1,"long"]]}
