@@ -4,7 +4,7 @@
 // run as processes against the real server, with the settings that the docs have.
 //
 // TestRandomQuestions asks Varve, and a graphite-web with the files of a carbon, the same
-// random questions about the same samples. It asks a few hundred; for more, and for others:
+// random questions about the same samples and events. It asks a few hundred; for more, and for others:
 //
 //	go test ./e2e/graphite -run TestRandomQuestions -v -timeout 1h -graphite.questions 10000 -graphite.seed 2
 //

@@ -44,7 +44,7 @@ func runFront(t *testing.T, library, settings string) *front {
 	if err := os.WriteFile(local, []byte(settings), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), frontRuns+time.Duration(*questions)*time.Second/2)
+	ctx, cancel := context.WithTimeout(context.Background(), frontRuns+time.Duration(*questions)*time.Second)
 	c := process.Command(ctx, "python3", filepath.Join("python", "front.py"), dir, local)
 	c.Env = append(os.Environ(), "PYTHONPATH="+library, "PYTHONDONTWRITEBYTECODE=1")
 	var said strings.Builder

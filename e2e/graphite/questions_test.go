@@ -3,6 +3,7 @@ package graphite
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"mime/multipart"
 	"net/http"
@@ -39,6 +40,18 @@ func (q *question) format() string {
 	return "json"
 }
 
+// nested is the question without pipes, if it is a tree.
+func (q *question) nested() *question {
+	if q.root == nil {
+		return q
+	}
+	c := *q
+	c.root = q.root.nested()
+	c.form = maps.Clone(q.form)
+	c.form.Set("target", c.root.String())
+	return &c
+}
+
 func (q *question) method() string {
 	if q.post {
 		return http.MethodPost
@@ -61,7 +74,8 @@ func (q *question) String() string {
 type node struct {
 	name string // of a function, or the text
 	call bool
-	pipe bool // the first argument stands before the call, and a | between them
+	pipe bool   // the first argument stands before the call, and a | between them
+	gap  string // around the arguments
 	args []argument
 }
 
@@ -83,10 +97,21 @@ func (n *node) String() string {
 	for i, a := range args {
 		texts[i] = a.node.String()
 		if a.name != "" {
-			texts[i] = a.name + "=" + texts[i]
+			texts[i] = a.name + n.gap + "=" + n.gap + texts[i]
 		}
 	}
-	return before + n.name + "(" + strings.Join(texts, ",") + ")"
+	return before + n.name + "(" + n.gap + strings.Join(texts, n.gap+","+n.gap) + n.gap + ")"
+}
+
+// nested is the tree without pipes, which means the same.
+func (n *node) nested() *node {
+	c := *n
+	c.pipe = false
+	c.args = slices.Clone(n.args)
+	for i, a := range n.args {
+		c.args[i].node = a.nested()
+	}
+	return &c
 }
 
 // simpler yields trees that ask for less, and reports whether it was not stopped.
@@ -99,7 +124,7 @@ func (n *node) simpler(yield func(*node) bool) bool {
 			return false
 		}
 	}
-	if n.pipe && !yield(&node{name: n.name, call: true, args: n.args}) {
+	if (n.pipe || n.gap != "") && !yield(&node{name: n.name, call: true, args: n.args}) {
 		return false
 	}
 	for i := len(n.args) - 1; i > 0; i-- {
@@ -142,6 +167,11 @@ type function struct {
 	Params []parameter `json:"params"`
 }
 
+// takesSeries reports whether a function works on series, and does not make its own.
+func takesSeries(f function) bool {
+	return slices.ContainsFunc(f.Params, func(p parameter) bool { return strings.HasPrefix(p.Type, "series") || p.Name == "tagExpressions" })
+}
+
 // An asker draws questions.
 type asker struct {
 	*rand.Rand
@@ -159,7 +189,7 @@ var askedPaths = []string{
 	"srv.web01.cpu.user", "srv.web01.cpu.user", "srv.web02.cpu.system", "srv.*.cpu.user", "srv.*.cpu.*", "srv.web0?.requests", "srv.{web01,db01}.cpu.{user,system}",
 	"srv.web[01][0-9].cpu.user", "srv.web01.cpu", "srv.web02.mem", "srv.*.requests", "srv.w*.cpu.system", "fast.a.req", "fast.*.req", "slow.a.size", "slow.*.size", "seven.a",
 	"multi.full.sum", "multi.full.*", "multi.gaps.avg", "multi.gaps.*", "multi.*.{max,min}", "multi.gaps.zero", "multi.full.absmax", "const.zero", "const.one", "const.*", "edge.single", "edge.first",
-	"edge.sparse", "edge.negative", "edge.signs", "edge.huge", "edge.tiny", "edge.fraction", "edge.future", "nothing.here", "nothing.*", "disk.used;datacenter=dc1;rack=a0;server=web01",
+	"edge.sparse", "edge.negative", "edge.signs", "edge.huge", "edge.tiny", "edge.fraction", "edge.future", "edge.denormal", "edge.counter64", "edge.alternating", "edge.*", "often.a", "often.b", "each.second", "{edge,often}.*", "nothing.here", "nothing.*", "disk.used;datacenter=dc1;rack=a0;server=web01",
 	"{srv,edge}.{web01,first}", "srv.web{01,10,77}.cpu.user", "srv.web0[!1].cpu.user",
 }
 
@@ -177,7 +207,8 @@ var intervals = []string{"1min", "5min", "10min", "1h", "90s", "7min", "30s", "2
 
 var seriesExtras = []string{"None", "inf", "5", `"srv.web01.cpu.user"`, "true", "-1", `""`}
 
-var oddNumbers = []string{"0", "-1", "1e300", "-0.0", "1e-300", "inf", "None", `"5"`, `"x"`, "true", "99999999999", "0.5", "-7", `""`, "1.5", "100", "-100.5", `" 5 "`, `"inf"`, `"nan"`, "1e2", "0.1", "50", "1000000"}
+var oddNumbers = []string{"0", "-1", "1e300", "-0.0", "1e-300", "inf", "None", `"5"`, `"x"`, "true", "99999999999", "0.5", "-7", `""`, "1.5", "100", "-100.5", `" 5 "`, `"inf"`, `"nan"`, "1e2", "0.1", "50", "1000000",
+	`"0x10"`, `"1_0"`, `"1e400"`, "1e400", "-1e400", `"infinity"`, `"5."`, `".5"`, ".5", "5.", "INF", "-inf", "nan", `"-0"`, "-0", "1E2", "9007199254740993", "9223372036854775808", `"99999999999999999999"`, `"٣"`, "5e-324", "false", "FALSE", `'3'`, "2.0"}
 
 var oddTexts = []string{`""`, "None", "5", "1.5", "true", `'a\'b'`, `"ü"`, `"a b"`, `"%d"`, `"\1"`, `"\\"`, `"("`, `"*"`, `","`, `"-1"`, `"None"`, `"[x"`, `"a|b"`, `" "`, `"1d"`, `'"'`}
 
@@ -205,6 +236,9 @@ func (a *asker) tree(depth int) *node {
 	}
 	f := a.function()
 	n := &node{name: f.Name, call: true, pipe: a.chance(0.1)}
+	if a.chance(0.1) {
+		n.gap = pick(a, []string{" ", "\t", "\n", "  "})
+	}
 	named := false
 	for i, p := range f.Params {
 		if !p.Required && a.chance(0.45) || i > 0 && a.chance(a.awkward/4) {
@@ -226,6 +260,9 @@ func (a *asker) tree(depth int) *node {
 		}
 		for range count {
 			arg := argument{node: a.argument(f, p, depth-1)}
+			if !arg.call && a.chance(a.awkward/2) {
+				arg.node = leaf(a.respell(arg.node.name))
+			}
 			if i == 0 && a.chance(0.5) && strings.HasSuffix(f.Name, "Tags") {
 				arg.node = leaf(pick(a, tagQueries))
 			}
@@ -241,7 +278,7 @@ func (a *asker) tree(depth int) *node {
 			}
 		}
 	}
-	if a.chance(a.awkward / 6) {
+	if a.chance(a.awkward/6) && takesSeries(f) { // else it may be a step that never ends
 		n.args = append(n.args, argument{node: leaf(pick(a, append(oddNumbers, oddTexts...)))})
 	}
 	return n
@@ -276,6 +313,9 @@ func (a *asker) escape(name string) string {
 
 func (a *asker) argument(f function, p parameter, depth int) *node {
 	odd := a.chance(a.awkward)
+	if p.Name == "step" && !takesSeries(f) { // graphite-web does not end a request with one that is not positive
+		return leaf(pick(a, []string{"1", "7", "60", "3600", "100000", `"60"`, "1.5", "60.0", "None"}))
+	}
 	if len(p.Options) > 0 && !odd && !strings.HasPrefix(p.Type, "agg") {
 		return leaf(quoted(pick(a, p.Options)))
 	}
@@ -314,7 +354,11 @@ func (a *asker) argument(f function, p parameter, depth int) *node {
 		return leaf(`"` + pick(a, aggregations) + `"`)
 	case "interval":
 		if odd {
-			return leaf(pick(a, []string{`"5m"`, `""`, "5", "None", `"x"`, `"1mon"`, `"1y"`, `"5"`, `"min"`, `"1.5h"`}))
+			text := pick(a, []string{`"5m"`, `""`, "5", "None", `"x"`, `"1mon"`, `"1y"`, `"5"`, `"min"`, `"1.5h"`})
+			if text == `""` && f.Name == "smartSummarize" { // graphite-web does not end such a request
+				text = `"x"`
+			}
+			return leaf(text)
 		}
 		return leaf(`"` + a.interval(f) + `"`)
 	case "intOrInterval":
@@ -331,6 +375,40 @@ func (a *asker) argument(f function, p parameter, depth int) *node {
 		return leaf(a.text(f, p, odd))
 	}
 	panic("no arguments for the type " + p.Type)
+}
+
+// respell writes a literal in another way, which may mean the same.
+func (a *asker) respell(literal string) string {
+	switch c := literal[len(literal)-1]; {
+	case c == '"' || c == '\'':
+		if inner := literal[1 : len(literal)-1]; !strings.ContainsAny(inner, `"'`) {
+			return pick(a, []string{"'" + inner + "'", inner, `"` + strings.ToUpper(inner) + `"`, `" ` + inner + `"`, `"` + inner + ` "`})
+		}
+	case '0' <= c && c <= '9' && strings.Trim(literal, "-.0123456789") == "":
+		return pick(a, []string{`"` + literal + `"`, literal + ".0", literal + "e0", "0" + literal, "+" + literal, literal + "0E-1", literal + ".", `"+` + literal + `"`, "'" + literal + ".0'"})
+	case strings.EqualFold(literal, "true") || strings.EqualFold(literal, "false") || literal == "None":
+		return pick(a, []string{strings.ToUpper(literal), strings.ToLower(literal), `"` + literal + `"`, "'" + strings.ToUpper(literal) + "'", literal[:1] + strings.ToUpper(literal[1:])})
+	}
+	return literal
+}
+
+// misspell changes a character or two of a target that belong to its grammar.
+func (a *asker) misspell(text string) string {
+	const grammar = "(){},.'\"\\| ="
+	for range 1 + a.IntN(2) {
+		var places []int
+		for i := range len(text) {
+			if strings.IndexByte(grammar, text[i]) >= 0 {
+				places = append(places, i)
+			}
+		}
+		if len(places) == 0 {
+			return text
+		}
+		i, c := pick(a, places), string(grammar[a.IntN(len(grammar))])
+		text = text[:i] + pick(a, []string{"", c, c + text[i:i+1], text[i:i+1] + c, text[i:i+1] + text[i:i+1]}) + text[i+1:]
+	}
+	return text
 }
 
 // interval draws an interval. Of some functions graphite-web does not end a request with
@@ -406,6 +484,9 @@ func (a *asker) render() *question {
 			q.form.Set("template[host]", pick(a, []string{"web01", "*", "web0?", "5"}))
 			q.form.Set("template[1]", pick(a, []string{"cpu", "c*"}))
 		}
+	case a.chance(0.05):
+		q.root = nil
+		q.form.Set("target", a.misspell(q.form.Get("target")))
 	case a.chance(0.03):
 		q.form["target[]"] = q.form["target"]
 		q.form.Del("target")
@@ -683,6 +764,61 @@ func (a *asker) tags() *question {
 	}
 	if a.chance(0.1) {
 		q.form.Set("pretty", "1")
+	}
+	return q
+}
+
+// eventTags are those of events, the last two of none.
+var eventTags = []string{"deploy", "web", "db", "alarm", "Web", "ü", "a=b", "nope", ""}
+
+// sampleEvents are bodies that add events, of which no two are of the same second.
+func sampleEvents() (all []string) {
+	a := &asker{Rand: rand.New(rand.NewPCG(1, 1))}
+	for i := range 60 {
+		tags := quoted(strings.Join(a.eventTags(7), pick(a, []string{" ", "  "})))
+		if a.chance(0.3) {
+			tags = `["` + strings.Join(a.eventTags(7), `","`) + `"]`
+		}
+		all = append(all, fmt.Sprintf(`{"what":%s,"data":%s,"tags":%s,"when":%d}`, pick(a, []string{`"deployed"`, `"ü <b>"`, `""`, `"a\nb"`}), pick(a, []string{`""`, `"x"`, `"{}"`}), tags, sampleNow-(i*i*17+a.IntN(17))))
+	}
+	return all
+}
+
+// eventTags draws some of the first n tags, each once.
+func (a *asker) eventTags(n int) (tags []string) {
+	for _, i := range a.Perm(n)[:1+a.IntN(3)] {
+		tags = append(tags, eventTags[i])
+	}
+	return tags
+}
+
+// events draws a question about events.
+func (a *asker) events() *question {
+	if a.chance(0.5) {
+		q := a.render()
+		q.root = nil
+		q.form.Del("target[]")
+		tags := `"` + strings.Join(a.eventTags(len(eventTags)), `","`) + `"`
+		q.form["target"] = []string{pick(a, []string{
+			"events(" + tags + ")", "events(" + tags + ")", `events("*")`, `events("*",` + tags + ")", `summarize(events(` + tags + `),"10min","sum")`, `drawAsInfinite(events("*"))`, "sumSeries(events(" + tags + `),events("deploy"))`,
+			`keepLastValue(events(` + tags + `),100)`, `timeShift(events("*"),"1h")`, `movingSum(events(` + tags + `),"10min")`, "integral(events(" + tags + "))", `summarize(events("*"),"1h","max",true)`,
+		})}
+		return q
+	}
+	q := &question{path: "/events/get_data", form: url.Values{}}
+	for _, name := range []string{"from", "until"} {
+		if a.chance(0.6) {
+			q.form.Set(name, pick(a, []string{strconv.Itoa(sampleNow - a.IntN(60000)), "20240331", "12:00_20240331", "0", "20240330", "6pm 20240330", "x", strconv.Itoa(sampleNow)}))
+		}
+	}
+	if a.chance(0.8) {
+		q.form.Set("tags", strings.Join(a.eventTags(len(eventTags)), " "))
+	}
+	if a.chance(0.5) {
+		q.form.Set("set", pick(a, []string{"union", "intersection", "nope", ""}))
+	}
+	if a.chance(0.1) {
+		q.form.Set("jsonp", "cb")
 	}
 	return q
 }

@@ -16,6 +16,7 @@ const (
 	sampleSchemas = "[fast]\npattern = ^fast\\.\nretentions = 10s:1h,60s:1d\n" +
 		"[multi]\npattern = ^multi\\.\nretentions = 60s:2h,5m:12h,1h:60d\n" +
 		"[slow]\npattern = ^slow\\.\nretentions = 300s:60d\n" +
+		"[each]\npattern = ^each\\.\nretentions = 1s:10m,10s:6h\n" +
 		"[seven]\npattern = ^seven\\.\nretentions = 7s:2h,49s:1d\n" +
 		"[all]\npattern = .*\nretentions = 60s:2d,10m:20d\n"
 	sampleAggregation = "[sum]\npattern = \\.sum$\nxFilesFactor = 0.3\naggregationMethod = sum\n" +
@@ -106,7 +107,13 @@ var sample = func() (all []sampled) {
 		all = append(all, sampled{path: "odd." + name, step: 60, from: 2 * hour, value: wave(1, 1, 9)})
 		all = append(all, sampled{path: "odd." + name + ".below", step: 60, from: 2 * hour, value: wave(2, 1, 9)})
 	}
-	return all
+	return append(all,
+		sampled{path: "edge.denormal", step: 60, from: 2 * hour, value: func(_ *rand.Rand, i int64) float64 { return float64(i%5) * 5e-324 }},
+		sampled{path: "edge.counter64", step: 60, from: 3 * hour, value: func(_ *rand.Rand, i int64) float64 { return math.MaxUint64 - float64(i%90)*1e15 }, missing: 0.1},
+		sampled{path: "edge.alternating", step: 60, from: 3 * hour, value: func(_ *rand.Rand, i int64) float64 { return float64(i%3-1) * 1e16 }, missing: 0.1},
+		sampled{path: "often.a", step: 13, from: 5 * hour, value: wave(3, 9, 20)}, // several in a minute
+		sampled{path: "often.b", step: 47, from: 5 * hour, value: wave(3, 9, 20), missing: 0.2},
+		sampled{path: "each.second", step: 1, from: 700, value: wave(30, 9, 20), missing: 0.1})
 }()
 
 // odd are nodes with characters that mean something in targets, globs, formats or files.
