@@ -245,6 +245,9 @@ func (a *appending) release() {
 func (a *appending) writable(ctx context.Context, t *target) (known, error) {
 	e := a.e
 	k, err := e.layout(ctx, t.line, t.last)
+	if err == nil && a.late && t.first < e.oldest(&k.History) {
+		k, err = e.refresh(ctx, t.line) // a rejection is final, and another process may have made the retention longer
+	}
 	if err != nil || k.Live() || a.outlived(t, k.Deleted) {
 		return k, err
 	}

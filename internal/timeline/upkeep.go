@@ -99,14 +99,15 @@ func (e *Engine) adaptLines(ctx context.Context) error {
 func (e *Engine) lookAfter(ctx context.Context, name string) error {
 	l := e.use(name)
 	defer e.release(l)
-	k, err := e.layout(ctx, l, MinTime)
+	read := e.stamp()
+	k, err := e.refresh(ctx, l) // another process may have made the retention longer
 	if err != nil || k.Version == 0 {
 		return err
 	}
 	if !k.Live() {
 		return e.bury(ctx, l)
 	}
-	return errors.Join(e.expire(ctx, l, k), e.adapt(ctx, l))
+	return errors.Join(e.expire(ctx, l, k, read.Add(-e.skew())), e.adapt(ctx, l))
 }
 
 // bury removes what is left of a deleted timeline once no process relies on it, or makes it
@@ -151,8 +152,10 @@ func ignoreConflict(err error) error {
 	return err
 }
 
-// expire removes the buckets whose events are all past the retention.
-func (e *Engine) expire(ctx context.Context, l *line, k known) error {
+// expire removes the buckets whose events are all past the retention. Events that were put at or after
+// before stay until the next time: another process may have accepted them with a longer retention
+// than k has, and perhaps in buckets that it has marked only since then.
+func (e *Engine) expire(ctx context.Context, l *line, k known, before time.Time) error {
 	oldest := e.oldest(&k.History)
 	if k.Retention == 0 {
 		return nil
@@ -164,19 +167,18 @@ func (e *Engine) expire(ctx context.Context, l *line, k known) error {
 	}
 	r := Range{At(first[0]), At(end)}
 	if k.hasPayloads() { // this may take long; appends continue meanwhile
-		if err := e.erasePayloads(ctx, l, k, r, e.stamp(), false); err != nil {
+		if err := e.erasePayloads(ctx, l, k, r, before, false); err != nil {
 			return err
 		}
 	}
 	l.work.Lock()
 	defer l.work.Unlock()
-	now := e.now()
-	if err := e.erase(ctx, l, k, r, e.stamp(), true); err != nil {
+	if err := e.erase(ctx, l, k, r, before, true); err != nil {
 		return err
 	}
 	return e.overBuckets(ctx, l, k, r, func(context.Context, Part) error { return nil }, func(starts []int64) error {
 		e.metrics.expired.Add(float64(len(starts)))
-		return e.shelf.Unmark(ctx, l.name, starts, now.Add(-unmarkAfter*e.markLife()))
+		return e.shelf.Unmark(ctx, l.name, starts, before.Add(-unmarkAfter*e.markLife()))
 	})
 }
 

@@ -73,6 +73,7 @@ func TestShelf(t *testing.T) {
 		"events accepted before a delete":         testAcceptedBeforeDelete,
 		"deletes that are noted":                  testDeletions,
 		"events deleted by another server":        testDeletedElsewhere,
+		"a longer retention during upkeep":        testRetentionDuringUpkeep,
 		"events sent again to several servers":    testResentToServers,
 		"events sent again with different clocks": testResentWithDifferentClocks,
 		"events sent again out of order":          testResentLate,
@@ -82,6 +83,50 @@ func TestShelf(t *testing.T) {
 		t.Run(name, func(t *testing.T) { test(t, session) })
 	}
 	t.Run("troubles", func(t *testing.T) { testTroubles(t, address, session.KeyspaceName()) })
+}
+
+// A marking shelf does something before it lists marks.
+type marking struct {
+	timeline.Shelf
+	before func()
+}
+
+func (m *marking) Marks(ctx context.Context, name string, from, toExcl int64, d timeline.Direction, limit int) ([]int64, error) {
+	m.before()
+	return m.Shelf.Marks(ctx, name, from, toExcl, d, limit)
+}
+
+// testRetentionDuringUpkeep: another server makes the retention longer after upkeep has read it, and
+// accepts an event that is past the former one. The event stays, although the clock of that server is
+// behind.
+func testRetentionDuringUpkeep(t *testing.T, session *cql.Session) {
+	for _, mode := range []timeline.Mode{timeline.Materialised, timeline.Index} {
+		behind := timeline.DefaultConfig().LeadTime / 16
+		late := func() time.Time { return time.Now().Add(-behind) }
+		other := openEngine(t, openShelf(t, session, Options{Node: "second", Now: late}), func(o *timeline.Options) { o.Now = late })
+		name, old := t.Name()+string(mode), time.Now().Add(-2*time.Hour).UnixMicro()
+		retain := func(d time.Duration) {
+			t.Helper()
+			if _, err := other.SetRetention(t.Context(), name, d); err != nil {
+				t.Fatal(err)
+			}
+		}
+		propose(t, other, name, timeline.Proposal{Mode: mode})
+		appendAll(t, other, event(old, "gone", "data", name))
+		retain(time.Hour)
+		once := sync.OnceFunc(func() {
+			retain(24 * time.Hour)
+			appendAll(t, other, event(old, "kept", "data", name))
+		})
+		mine := openEngine(t, &marking{openShelf(t, session, Options{Node: "first"}), once}, nil)
+		if err := mine.Upkeep(t.Context()); err != nil {
+			t.Error(err)
+		}
+		p, err := other.Read(t.Context(), timeline.Query{Timelines: []string{name}})
+		if err != nil || !slices.ContainsFunc(p.Events, func(f timeline.Found) bool { return f.ID == "kept" && !f.Missing }) {
+			t.Errorf("%s: events %+v, %v", mode, p.Events, err)
+		}
+	}
 }
 
 // testLogOfStart: a start that waits a moment for the connection logs no warning. One that

@@ -163,6 +163,32 @@ func testDeleteSlowly(t *testing.T, s *suite) {
 	}
 }
 
+// testRetentionElsewhere: after another process has made the retention longer, nothing is removed or
+// finally rejected by the former one, which this process may still remember.
+func testRetentionElsewhere(t *testing.T, s *suite) {
+	for _, mode := range []timeline.Mode{timeline.Materialised, timeline.Index} {
+		this, other := s.engine(Buckets(s.shelf), time.Now), s.engine(Buckets(s.shelf), time.Now)
+		name := s.name(string(mode))
+		s.propose(other, name, timeline.Proposal{Mode: mode})
+		s.retain(other, name, time.Hour)
+		now := time.Now().UnixMicro()
+		s.append(this, event(now, "new", name)) // this process now knows the retention
+		s.retain(other, name, 24*time.Hour)
+		old := now - 7200*second
+		s.append(other, event(old, "old", name))
+		s.must(this.Upkeep(s.ctx()))
+		s.want(other, timeline.Query{Timelines: []string{name}}, []string{fmt.Sprintf("%d/old", old), fmt.Sprintf("%d/new", now)})
+
+		s.append(this, event(now, "newer", name))
+		s.retain(other, name, 0)
+		ancient := now - 3*86_400*second
+		r, err := this.AppendAccepted(s.ctx(), []timeline.Accepted{{Addressed: event(ancient, "ancient", name), At: time.Now()}})
+		if err != nil || r.Accepted != 1 {
+			t.Errorf("an event that was accepted after the retention was lifted: %+v, %v", r.Rejected, err)
+		}
+	}
+}
+
 // A dropping shelf reports each payload that is dropped.
 type dropping struct {
 	timeline.Shelf

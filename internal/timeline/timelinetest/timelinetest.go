@@ -56,6 +56,7 @@ func Run(t *testing.T, open func(t *testing.T) timeline.Shelf) {
 		{"engine/merge", testMerge},
 		{"engine/modes", testModes},
 		{"engine/retention", testRetention},
+		{"engine/retention changed elsewhere", testRetentionElsewhere},
 		{"engine/deletion", testDeletion},
 		{"engine/delete many by id", testDeleteManyByID},
 		{"engine/delete slowly", testDeleteSlowly},
