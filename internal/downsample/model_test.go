@@ -285,12 +285,18 @@ func (m *lateModel) Include(t *rapid.T) {
 	spans := drawSpans(t)
 	err := m.list.Include(t.Context(), id, map[string]Spans{name: spans})
 	m.check(t, err)
-	if x := m.tasks[id][name]; x != nil {
+	of := m.tasks[id] // all, if the task does not have the target
+	if x := of[name]; x != nil {
+		of = map[string]*modelTarget{name: x}
+	}
+	for _, x := range of {
 		x.may.addAll(spans)
 		if err == nil {
 			x.must.addAll(spans)
-			m.wantStored(t, id)
 		}
+	}
+	if err == nil && len(of) > 0 {
+		m.wantStored(t, id)
 	}
 }
 

@@ -39,6 +39,26 @@ func TestTaskThatIsTakenOverIsDue(t *testing.T) {
 	})
 }
 
+// A node hands late points over that it has recorded for the former text of a task, because it has
+// not read yet that the task was changed. Their buckets are computed.
+func TestHandoverOfChangedTask(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := nodes(t, newRunBook(), reference.New(nil), nil, "a", "b")
+		defer stopAll(all)
+		time.Sleep(time.Second)
+		all[0].do(200, "POST", "/api/v1/rollups", taskJSON("t", hour, minute, ""))
+		time.Sleep(3 * time.Hour)
+		former, _ := all[1].scheduled("t")
+		all[1].send("src", "a", 5, at(0, 30, 10))
+		all[0].do(200, "PUT", "/api/v1/rollups/t", taskJSON("t", hour, minute, `,"ttl":300000000`))
+		if err := all[1].scheduler.late.handOver(t.Context(), former, all[1].scheduler.flush); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Hour)
+		all[0].wantPoints("dst", "{host=a,saved_from=src} 2000-01-01T00:30 5")
+	})
+}
+
 // A node claims a new task unless it knows of a KairosDB node, or is not listed itself any more.
 func TestNewTaskIsNotAlwaysClaimed(t *testing.T) {
 	for _, tc := range []struct {
