@@ -8,7 +8,7 @@ RACE_SKIP   := ^TestConformance$$/^(blocks|stats|reopen)$$|^(TestScanKeepsUp|Tes
 # Tests of rollup with several servers in virtual time, which run on one processor. In Go 1.26 the
 # detector has one context for all processors that run timers of a bubble of testing/synctest, and
 # crashes if two do so at once: "CHECK failed", or SIGSEGV in raceacquirectx.
-RACE_ONE    := ^(TestNodesShareTasks|TestNodesAtOnce|TestLatePointsElsewhere)$$
+RACE_ONE    := ^(TestNodesShareTasks|TestNodesAtOnce|TestLatePointsElsewhere|TestHistoriesOfNodes)$$
 FUZZTIME    ?= 10000x
 HOSTILE     ?= 2s
 CASSANDRA   ?= 5.0.8
@@ -59,7 +59,7 @@ test-rules: ## try the alert rules with promtool
 test-contract: ## run all that is promised over CASSANDRA (5.0.8 or 4.1.10), some minutes
 	scripts/cassandra.sh with --version $(CASSANDRA) go test ./internal/cassandra -cassandra.conformance -count=1 -timeout 40m
 	scripts/cassandra.sh with --version $(CASSANDRA) go test ./internal/cassandra/... ./internal/kairos -count=1 -timeout 30m
-	scripts/cassandra.sh with --version $(CASSANDRA) go test ./internal/cassandra/events -skip TestThreeNodes -cassandra.long -count=1 -timeout 20m
+	scripts/cassandra.sh with --version $(CASSANDRA) go test ./internal/cassandra/events -skip TestThreeNodes -cassandra.long -events.histories 10 -count=1 -timeout 20m
 	scripts/cassandra.sh with --version $(CASSANDRA) go test ./cmd/varve -run TestTimelinesOverCassandra -cassandra.long -count=1 -timeout 10m
 	scripts/cassandra.sh with --version $(CASSANDRA) go test ./internal/cassandra -run TestFailures -cassandra.failures -count=1 -timeout 30m
 

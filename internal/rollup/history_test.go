@@ -27,7 +27,7 @@ import (
 )
 
 var (
-	histories   = flag.Int("rollup.histories", 7, "histories of a task over the embedded store that are tried")
+	histories   = flag.Int("rollup.histories", 7, "histories of a task that are tried, over the embedded store and with several nodes")
 	historySeed = flag.Uint64("rollup.seed", 0, "seed of all histories; 0: random ones")
 )
 
