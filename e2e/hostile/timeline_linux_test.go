@@ -144,19 +144,7 @@ func TestStrangeTimelines(t *testing.T) {
 // queries.
 func TestReadersOfEverything(t *testing.T) {
 	w := guard(t)
-	var many strings.Builder
-	for i := range 100_000 {
-		fmt.Fprintf(&many, "{\"time\":%d,\"data\":\"%0300d\",\"timelines\":[\"all\",\"n%d\"]}\n", i, i, i%1000)
-	}
-	request, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+w.HTTP+"/api/v1/timelines/events", strings.NewReader(many.String()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	request.Header.Set("Content-Type", ndjson)
-	status, answer, err := w.Send(request)
-	if err != nil || status != http.StatusOK {
-		t.Fatalf("%d %.300s, %v", status, answer, err)
-	}
+	w.fillTimelines(1000, 100)
 	for name, path := range map[string]string{
 		"filter": "/api/v1/timelines/all/events?type=none&limit=10000",
 		"pages":  "/api/v1/timelines/all/events?order=asc&limit=10000",
@@ -171,6 +159,29 @@ func TestReadersOfEverything(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// fillTimelines puts events into several timelines n0, n1, ... and all of them into the timeline all.
+// Each request has the events of some of the timelines, since over Cassandra it writes to each
+// timeline that it has events of.
+func (w *ward) fillTimelines(timelines, each int) {
+	w.t.Helper()
+	const perRequest = 50
+	for first := 0; first < timelines; first += perRequest {
+		var b strings.Builder
+		for i := first * each; i < min(first+perRequest, timelines)*each; i++ {
+			fmt.Fprintf(&b, "{\"time\":%d,\"data\":\"%0300d\",\"timelines\":[\"all\",\"n%d\"]}\n", i, i, i/each)
+		}
+		request, err := http.NewRequestWithContext(w.t.Context(), "POST", "http://"+w.HTTP+"/api/v1/timelines/events", strings.NewReader(b.String()))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		request.Header.Set("Content-Type", ndjson)
+		status, answer, err := w.Send(request)
+		if err != nil || status != http.StatusOK {
+			w.t.Fatalf("%d %.300s, %v", status, answer, err)
+		}
 	}
 }
 
