@@ -7,8 +7,12 @@ import (
 	"varve/internal/store"
 )
 
-// blockSamples is the size of blocks that combine samples of the spool and the keyspace.
-const blockSamples = 1024
+// blockSamples is the size of blocks that combine samples of the spool and the keyspace. Those of texts end
+// soon after blockBytes.
+const (
+	blockSamples = 1024
+	blockBytes   = 256 << 10
+)
 
 // Read implements store.View.
 func (v *view) Read(ctx context.Context, s store.Series, o store.ReadOptions) store.Cursor {

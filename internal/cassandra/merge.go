@@ -44,7 +44,7 @@ func (in *input) fill() (bool, error) {
 // all samples of a series.
 func (m *mergedSource) Next() (*store.Block, error) {
 	m.gather.Reset()
-	for m.gather.Len() < blockSamples {
+	for m.gather.Len() < blockSamples && len(m.gather.Data) < blockBytes {
 		if err := m.fill(); err != nil {
 			return nil, err
 		}

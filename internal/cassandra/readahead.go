@@ -20,6 +20,10 @@ type readAhead struct {
 	closed  bool
 }
 
+// textsAhead is how many series of texts are read ahead at most: of each, a page of rows of up to 64 KiB is in
+// memory.
+const textsAhead = 8
+
 // readForm has the options that must be equal for a stream to be usable.
 type readForm struct {
 	within     model.TimeRange
@@ -69,6 +73,9 @@ func (a *readAhead) topUpLocked(v *view, last store.Ref, o store.ReadOptions) {
 		sel, _ := v.at(a.next)
 		if len(sel.stored) == 0 {
 			continue
+		}
+		if sel.series.Type.Kind().Variable() && len(a.streams) >= textsAhead {
+			return
 		}
 		a.streams[a.next] = a.beginLocked(v, sel, o)
 	}

@@ -23,7 +23,7 @@ type rowLimited struct {
 // all of them are read, and counted, although the first row alone would satisfy the caller.
 func (c *rowLimited) Next() (*store.Block, error) {
 	c.out.Reset()
-	for c.out.Len() < blockSamples {
+	for c.out.Len() < blockSamples && len(c.out.Data) < blockBytes {
 		b, err := c.Cursor.Next()
 		if err != nil {
 			return nil, err

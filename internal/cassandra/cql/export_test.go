@@ -1,6 +1,9 @@
 package cql
 
-import "time"
+import (
+	"testing"
+	"time"
+)
 
 // SetSchemaAgreement shortens the wait for agreement; it returns what undoes it.
 func SetSchemaAgreement(d time.Duration) (undo func()) {
@@ -16,4 +19,13 @@ func (st *Statement) Sent(keyspace string) string { return st.qualified(keyspace
 func Packs(entries []Entry) bool {
 	_, ok := pack(entries)
 	return ok
+}
+
+// TakePageRoom takes all room for pages of long rows.
+func (s *Session) TakePageRoom(t *testing.T) (release func()) {
+	t.Helper()
+	if err := s.pages.acquire(t.Context(), pageRoom); err != nil {
+		t.Fatal(err)
+	}
+	return func() { s.pages.release(pageRoom) }
 }

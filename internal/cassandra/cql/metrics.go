@@ -60,6 +60,7 @@ func newMetrics(s *Session, r prometheus.Registerer) (*metrics, error) {
 		of.CounterFunc("waits_total", "Statements that had to wait.", func() float64 { return float64(l.load().waits) })
 		of.CounterFunc("wait_seconds_total", "Time that statements waited.", func() float64 { return l.load().waited.Seconds() })
 	}
+	set.CounterFunc("page_waits_total", "Pages of rows that may be very long, such as texts, which had to wait for others.", func() float64 { return float64(s.pages.load().waits) })
 	var err error
 	m.unregister, err = set.Register(r)
 	return m, err

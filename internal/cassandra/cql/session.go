@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -41,6 +42,7 @@ type Session struct {
 	log      *slog.Logger
 	levels   levels
 	limiters [kinds]*limiter
+	pages    *limiter // of pages of long rows, by the most that they may have: see pageRoom
 	hedging  *hedging
 	metrics  *metrics
 	now      func() time.Time
@@ -104,6 +106,7 @@ func Open(config Config, o Options) (*Session, error) {
 	for k := range s.limiters {
 		s.limiters[k] = newLimiter(s.now)
 	}
+	s.pages = newLimiter(s.now)
 	s.resize([kinds]int{reads: config.ReadsInFlight, writes: config.WritesInFlight}, 1)
 	s.mu.state = State{Since: s.now(), Reason: "not connected yet"}
 	s.ctx, s.stop = context.WithCancel(context.Background())
@@ -628,6 +631,7 @@ func (s *Session) resize(statements [kinds]int, nodes int) {
 	for k, l := range s.limiters {
 		l.resize(statements[k], int(s.config.BytesInFlight)*nodes)
 	}
+	s.pages.resize(math.MaxInt, pageRoom*nodes)
 }
 
 // explain describes why connecting failed and what to do.

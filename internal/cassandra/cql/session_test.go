@@ -210,6 +210,53 @@ func TestPagesOfLongRows(t *testing.T) {
 	}
 }
 
+// TestRoomForPages: pages of rows that may be very long wait while others of them are being fetched, and
+// no other read waits with them.
+func TestRoomForPages(t *testing.T) {
+	s := cqltest.Keyspace(t, cqltest.Config(originals.Cassandra(t)), cql.Options{})
+	cqltest.Must(t, s, table)
+	long := &cql.Statement{Name: "long", Text: selectAll.Text, RowBytes: 64 << 10}
+	release := s.TakePageRoom(t)
+	if got := read(t, s, selectAll, "none"); len(got) != 0 {
+		t.Error(got)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	rows := s.Query(ctx, long, []byte("none"))
+	if rows.Scan(nil, nil, nil) || !errors.Is(rows.Close(), context.DeadlineExceeded) {
+		t.Errorf("without room: %v", rows.Close())
+	}
+	release()
+	if got := read(t, s, long, "none"); len(got) != 0 {
+		t.Error(got)
+	}
+}
+
+// TestPagesOfVeryLongRows: pages of rows that may be very long begin with few of them, and short rows in
+// front do not make them much longer.
+func TestPagesOfVeryLongRows(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	s := cqltest.Keyspace(t, cqltest.Config(originals.Cassandra(t)), cql.Options{Registerer: registry})
+	cqltest.Must(t, s, table)
+	for i := range 500 {
+		size := 10
+		if i >= 400 {
+			size = 60_000
+		}
+		if err := s.Exec(t.Context(), insert, 1, []byte("k"), fmt.Appendf(nil, "%05d", i), bytes.Repeat([]byte("v"), size)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	st := &cql.Statement{Name: "very_long", Text: selectAll.Text, RowBytes: 64 << 10}
+	if got := read(t, s, st, "k"); len(got) != 500 {
+		t.Errorf("%d rows", len(got))
+	}
+	// 16, 64, 128, 128 and 128 rows, of which 64 are long, then about 32.
+	if n := int(metric(t, registry, "varve_cql_attempts_total", map[string]string{"statement": "very_long"})); n < 6 || n > 8 {
+		t.Errorf("%d pages", n)
+	}
+}
+
 func metric(t *testing.T, r *prometheus.Registry, name string, labels map[string]string) float64 {
 	t.Helper()
 	families, err := r.Gather()

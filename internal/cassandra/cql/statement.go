@@ -25,6 +25,7 @@ type Statement struct {
 	Name     string // snake_case; a label of metrics, so there must be few different ones
 	Text     string
 	PageSize int  // rows per page, for at most 4 MiB; 0 is for rows that may be long: pages of about 1 MiB
+	RowBytes int  // most bytes of a row, for rows that may be much longer than row keys: see pageRoom. Without PageSize, pages are short
 	Scan     bool // reads more than one partition, with scan_timeout
 	Level    Level
 	Prefetch bool // fetch a page while the previous one is being read

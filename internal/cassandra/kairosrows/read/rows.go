@@ -37,12 +37,11 @@ type Row struct {
 // blockSamples is the maximum number of samples in a block of a RowCursor.
 const blockSamples = chunk.TargetSamples
 
-// Pages of data rows stay near 100 KB with usual values, and below 32 MB with the longest
-// possible ones.
-const (
-	fixedPage    = 5000
-	variablePage = 500
-)
+// fixedPage is the page size of rows with values of a fixed size, near 100 KB.
+const fixedPage = 5000
+
+// blockBytes bounds the texts of a block, which has at least one: a query reads many series ahead.
+const blockBytes = 256 << 10
 
 // sliceStatements read a slice of one row: ascending or descending, with or without a limit,
 // with or without the time-to-live and write time that the chunk cache needs.
@@ -75,7 +74,7 @@ func newSliceStatement(f sliceForm) *cql.Statement {
 	}
 	st := &cql.Statement{Name: "read_row", Text: text, PageSize: fixedPage, Prefetch: !f.limited}
 	if f.variable {
-		st.PageSize = variablePage
+		st.PageSize, st.RowBytes = 0, rowtime.MaxStringBytes
 	}
 	return st
 }
@@ -265,7 +264,7 @@ func (c *RowCursor) fill() error {
 		c.look.trace[countCells].Add(int64(cells))
 		c.look.trace[countCellBytes].Add(int64(bytes))
 	}()
-	for c.cols.Len() < wanted {
+	for c.cols.Len() < wanted && len(c.cols.Data) < blockBytes {
 		if !c.rows.Scan(c.dest...) {
 			if err := c.rows.Close(); err != nil {
 				return err
