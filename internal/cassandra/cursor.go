@@ -33,13 +33,14 @@ func (v *view) open(ctx context.Context, s store.Series, o store.ReadOptions) st
 // openStream is open with a function that opens the rows. hidden is how many of their samples may be
 // hidden by samples that are not returned.
 func (v *view) openStream(ctx context.Context, sel selected, o store.ReadOptions, rows func(o store.ReadOptions, hidden int) *stream) store.Cursor {
-	held, err := v.heldOf(sel, o)
+	held, bytes, err := v.heldOf(sel, o)
 	if err != nil {
+		v.release(bytes)
 		return failed{err}
 	}
 	kind, nowMS := sel.series.Type.Kind(), v.store.now().UnixMilli()
 	perRow := v.store.cfg.LimitPerRow && o.Limit > 0
-	c := &cursor{ctx: ctx, left: o.Limit}
+	c := &cursor{ctx: ctx, left: o.Limit, view: v, held: bytes}
 	if perRow || o.Limit <= 0 {
 		c.left = math.MaxInt
 	}
@@ -81,6 +82,8 @@ type cursor struct {
 	store.Cursor
 	ctx  context.Context
 	left int // remaining samples
+	view *view
+	held int64 // bytes of the spool's samples, of the memory of the request
 	err  error
 	out  store.Block
 }
@@ -101,4 +104,11 @@ func (c *cursor) Next() (*store.Block, error) {
 		}
 	}
 	return nil, c.err
+}
+
+// Close implements store.Cursor.
+func (c *cursor) Close() {
+	c.Cursor.Close()
+	c.view.release(c.held)
+	c.held = 0
 }

@@ -6,21 +6,28 @@ import (
 )
 
 // heldOf collects the spool's samples of a series in the range, the newest of each
-// time. It includes expired samples, since they hide older ones in the keyspaces.
-func (v *view) heldOf(sel selected, o store.ReadOptions) (held model.Columns, err error) {
+// time. It includes expired samples, since they hide older ones in the keyspaces. It takes
+// bytes for them from the memory of the request, which release gives back, after an error too:
+// after an outage, a spool may have any number of samples of a series.
+func (v *view) heldOf(sel selected, o store.ReadOptions) (held model.Columns, bytes int64, err error) {
 	var run, spare model.Columns
 	for _, id := range sel.pending {
 		runs, err := v.pending.Runs(id, o.Range)
 		if err != nil {
-			return held, err
+			return held, bytes, err
 		}
 		for i := range runs {
 			run.Reset()
 			if err := runs[i].DecodeAll(&run); err != nil {
-				return held, err
+				return held, bytes, err
 			}
 			from, to := run.Within(o.Range)
 			held.Append(&run, from, to)
+			more := int64(held.Len()*sampleBytes+len(held.Data)) - bytes
+			if err := v.hold(more); err != nil {
+				return held, bytes, err
+			}
+			bytes += more
 		}
 	}
 	var sorter model.Sorter
@@ -28,8 +35,22 @@ func (v *view) heldOf(sel selected, o store.ReadOptions) (held model.Columns, er
 	if o.Descending {
 		held.Reverse(&spare)
 	}
-	return held, nil
+	return held, bytes, nil
 }
+
+// sampleBytes is about the memory of a sample, without its text.
+const sampleBytes = 24
+
+// hold takes memory for what the request keeps, or gives some back.
+func (v *view) hold(bytes int64) error {
+	if hold, ok := v.holder.Load().(func(bytes int64) error); ok && bytes != 0 {
+		return hold(bytes)
+	}
+	return nil
+}
+
+// release gives memory back, which does not fail.
+func (v *view) release(bytes int64) { _ = v.hold(-bytes) }
 
 // expired reports whether a sample has expired.
 func expired(cols *model.Columns, i int, nowMS int64) bool {

@@ -72,6 +72,7 @@ type view struct {
 	closed    atomic.Bool
 	partial   atomic.Bool           // an unavailable keyspace does not fail the answer
 	missing   atomic.Pointer[error] // why a keyspace was left out
+	holder    atomic.Value          // Hold of the request, a func(bytes int64) error; none if nobody counts its memory
 
 	mu       sync.RWMutex
 	selected []*selection // in the order of their first refs
@@ -244,6 +245,9 @@ func (v *view) checkAt(ctx context.Context, i int) error {
 func (v *view) find(ctx context.Context, sel store.Selection) (*selection, error) {
 	if err := v.check(ctx); err != nil {
 		return nil, err
+	}
+	if sel.Hold != nil {
+		v.holder.Store(sel.Hold)
 	}
 	s := &selection{found: make([]layout.Found, len(v.keyspaces))}
 	if err := v.ask(ctx, sel, s.found); err != nil {

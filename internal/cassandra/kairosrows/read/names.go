@@ -242,6 +242,7 @@ func (l *Look) eachKeyOf(ctx context.Context, metric string, f func([]rowkey.Key
 	if err != nil {
 		return err
 	}
+	defer l.forget(s, states)
 	return work.Parallel(ctx, cap(l.slots), len(states), "list the row keys of a row time", func(ctx context.Context, i int) error {
 		list, held, err := l.listOf(ctx, l.partition(metric, states[i]))
 		if err != nil {
@@ -252,6 +253,22 @@ func (l *Look) eachKeyOf(ctx context.Context, metric string, f func([]rowkey.Key
 		}
 		return l.hold(-held)
 	})
+}
+
+// forget drops what the Look has read about the row times of a metric, of which a list of all metrics would
+// otherwise gather.
+func (l *Look) forget(s rowkey.Span, states []rowkey.RowTime) {
+	l.mu.Lock()
+	kept := l.states[s] != nil
+	delete(l.states, s)
+	delete(l.legacy, s)
+	for _, state := range states {
+		delete(l.partitions, rowkey.Partition{Metric: s.Metric, TimeMS: state.TimeMS})
+	}
+	l.mu.Unlock()
+	if kept {
+		_ = l.hold(-int64(len(states)) * rowTimeBytes) // giving back does not fail
+	}
 }
 
 // listOf returns all row keys of a partition, and how many bytes of them nobody else keeps.

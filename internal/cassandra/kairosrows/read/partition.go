@@ -57,6 +57,9 @@ func (l *Look) readStates(ctx context.Context, s rowkey.Span) ([]rowkey.RowTime,
 	return times, nil
 }
 
+// rowTimeBytes is about the memory of a row time, with its state and what a Look knows about its partition.
+const rowTimeBytes = 512
+
 func (l *Look) readRowTimes(ctx context.Context, s rowkey.Span) ([]rowkey.RowTime, error) {
 	var times []rowkey.RowTime
 	rows := l.query(ctx, readRowTimes, s.Metric, schema.DataPoints, s.LowMS, s.HighMS)
@@ -64,6 +67,9 @@ func (l *Look) readRowTimes(ctx context.Context, s rowkey.Span) ([]rowkey.RowTim
 	var ms cql.Millis
 	for rows.Scan(&ms) {
 		if !ms.Null {
+			if err := l.hold(rowTimeBytes); err != nil {
+				return nil, err
+			}
 			times = append(times, rowkey.RowTime{TimeMS: ms.MS})
 		}
 	}

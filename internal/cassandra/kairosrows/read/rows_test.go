@@ -135,7 +135,7 @@ func TestLegacyRows(t *testing.T) {
 	}
 }
 
-func keyBytes(t *testing.T, k rowtime.Key) []byte {
+func keyBytes(t testing.TB, k rowtime.Key) []byte {
 	t.Helper()
 	b, err := k.Append(nil)
 	if err != nil {

@@ -43,6 +43,7 @@ type rowSource struct {
 	groups  [][]Row
 	block   store.Block
 	open    *RowCursor
+	held    int64 // bytes of block that were taken from the memory of the request
 }
 
 // grouped splits ascending rows into groups that must be read as one.
@@ -62,6 +63,7 @@ func grouped(rows []Row) [][]Row {
 func (s *rowSource) Next() (*store.Block, error) {
 	for {
 		if s.open == nil {
+			s.release()
 			if len(s.groups) == 0 {
 				return nil, nil
 			}
@@ -117,12 +119,35 @@ func (s *rowSource) readRow(r Row, o store.ReadOptions, dst *model.Columns) erro
 		if err != nil || b == nil {
 			return err
 		}
+		if err := s.hold(&b.Columns); err != nil {
+			return err
+		}
 		dst.Append(&b.Columns, 0, b.Len())
 	}
 }
 
+// hold takes memory for samples of overlapping rows: a client can send any number of them.
+func (s *rowSource) hold(c *model.Columns) error {
+	const copies = 2 // sorting and reversing make one
+	n := copies * int64(c.Len()*sampleBytes+len(c.Data))
+	if err := s.look.hold(n); err != nil {
+		return err
+	}
+	s.held += n
+	return nil
+}
+
+// sampleBytes is about the memory of a sample without its text.
+const sampleBytes = 24
+
+func (s *rowSource) release() {
+	_ = s.look.hold(-s.held) // giving back does not fail
+	s.held = 0
+}
+
 // Close implements store.Cursor.
 func (s *rowSource) Close() {
+	s.release()
 	if s.open != nil {
 		s.open.Close()
 		s.open = nil
