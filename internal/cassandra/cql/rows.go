@@ -2,7 +2,6 @@ package cql
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 
 	gocql "github.com/apache/cassandra-gocql-driver/v2"
@@ -36,7 +35,8 @@ type fetched struct {
 	err  error
 }
 
-// Query selects rows. The first page is fetched at the first Scan. The caller must call Close.
+// Query selects rows. The first page is fetched at the first Scan. The caller must call Close. Bytes in
+// args must not change before that, nor afterwards if ctx has ended.
 func (s *Session) Query(ctx context.Context, st *Statement, args ...any) *Rows {
 	return s.QueryAt(ctx, st.Level, st, args...)
 }
@@ -149,13 +149,7 @@ func (r *Rows) fetch(state []byte, size int) (*gocql.Iter, error) {
 	if err := checkTexts(r.args); err != nil {
 		return nil, err
 	}
-	if room := size * st.RowBytes; room > 0 {
-		if err := s.pages.acquire(r.ctx, room); err != nil {
-			return nil, fmt.Errorf("%s: %w", st.Name, &waitError{err})
-		}
-		defer s.pages.release(room)
-	}
-	err := s.do(r.ctx, call{st: st, kind: reads, size: sizeOf(r.args), hedged: !st.Scan, run: func(ctx context.Context, d *gocql.Session) error {
+	err := s.do(r.ctx, call{st: st, kind: reads, size: sizeOf(r.args), room: size * st.RowBytes, hedged: !st.Scan, lasting: true, run: func(ctx context.Context, d *gocql.Session) error {
 		q := d.Query(s.text(st), r.args...).Consistency(s.levels[reads][r.level]).Idempotent(true).DefaultTimestamp(false)
 		if st.KeyArgs > 0 { // the driver itself does not find the keys of a list
 			q = q.RoutingKey(partitionKey(r.args[:st.KeyArgs]))

@@ -8,6 +8,7 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -228,6 +229,44 @@ func TestRoomForPages(t *testing.T) {
 	}
 	release()
 	if got := read(t, s, long, "none"); len(got) != 0 {
+		t.Error(got)
+	}
+}
+
+// TestReadsOfCallersThatLeft: a read counts as in flight until the node has answered it, although its
+// caller has left, so that callers who leave do not queue up reads in the node.
+func TestReadsOfCallersThatLeft(t *testing.T) {
+	const most, callers, takes = 4, 20, 3 * time.Second
+	node := cqltest.NewFailingNode(t, originals.Cassandra(t))
+	config := cqltest.Config(node.Address)
+	config.ReadsInFlight = most
+	s := cqltest.Keyspace(t, config, cql.Options{})
+	cqltest.Must(t, s, table)
+	if got := read(t, s, selectAll, "none"); len(got) != 0 {
+		t.Error(got)
+	}
+	var sent atomic.Int64
+	node.Fail(func(r cqltest.Request) *cqltest.Trouble {
+		if len(r.Statements) != 1 || !strings.Contains(r.Statements[0].Text, "WHERE key = ?") {
+			return nil
+		}
+		sent.Add(1)
+		return cqltest.Late(takes)
+	})
+	began := time.Now()
+	for range callers {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		rows := s.Query(ctx, selectAll, []byte("none"))
+		if rows.Scan(nil, nil, nil) || !errors.Is(rows.Close(), context.DeadlineExceeded) {
+			t.Errorf("a caller that left: %v", rows.Close())
+		}
+		cancel()
+	}
+	if n := sent.Load(); time.Since(began) < takes && n > most {
+		t.Errorf("%d reads are in flight, want at most %d", n, most)
+	}
+	node.Mend()
+	if got := read(t, s, selectAll, "none"); len(got) != 0 {
 		t.Error(got)
 	}
 }

@@ -180,7 +180,9 @@ type call struct {
 	kind    kind
 	size    int           // of the arguments, in bytes
 	timeout time.Duration // of each attempt; 0 means that of the statement
+	room    int           // bytes that the answer may have, of pageRoom; 0 if they do not count
 	hedged  bool          // a read that an attempt may run twice concurrently
+	lasting bool          // counts as in flight until the node answers, even if the caller leaves: see await
 	pinned  bool          // run chooses the node, and waits for it: no other may be used
 	run     func(context.Context, *gocql.Session) error
 }
@@ -230,24 +232,74 @@ const hastyAttempts = 2
 
 // try makes an attempt of a call, as soon as the limits of statements in flight permit.
 func (s *Session) try(ctx context.Context, c call, a *attempt) (took time.Duration, err error) {
-	l := s.limiters[a.kind]
-	if err := l.acquire(ctx, c.size); err != nil {
+	release, err := s.admit(ctx, c, a)
+	if err != nil {
 		return 0, &waitError{err}
 	}
-	defer l.release(c.size)
 	if !a.patient {
 		if err := s.outage(); err != nil {
+			release()
 			return 0, err
 		}
 	}
 	start := s.now()
-	if c.hedged {
-		err = s.hedged(ctx, c, a)
+	run := func(ctx context.Context) error {
+		if c.hedged {
+			return s.hedged(ctx, c, a)
+		}
+		return s.attempt(ctx, a, c.timeout, c.run)
+	}
+	if c.lasting {
+		err = s.await(ctx, release, run)
 	} else {
-		err = s.attempt(ctx, a, c.timeout, c.run)
+		err = run(ctx)
+		release()
 	}
 	s.metrics.bytes.WithLabelValues(c.st.Name).Add(float64(c.size))
 	return s.now().Sub(start), err
+}
+
+// admit waits until a call may be in flight. release undoes it.
+func (s *Session) admit(ctx context.Context, c call, a *attempt) (release func(), err error) {
+	if c.room > 0 {
+		if err := s.pages.acquire(ctx, c.room); err != nil {
+			return nil, err
+		}
+	}
+	leave := func() {
+		if c.room > 0 {
+			s.pages.release(c.room)
+		}
+	}
+	l := s.limiters[a.kind]
+	if err := l.acquire(ctx, c.size); err != nil {
+		leave()
+		return nil, err
+	}
+	return func() {
+		l.release(c.size)
+		leave()
+	}, nil
+}
+
+// await executes run, and returns when it or ctx has ended. A node continues with a statement whose
+// caller has left, so the statement counts as in flight until it has ended. Otherwise clients that leave
+// soon, and come again, would make the node's queue as long as they want, with all other statements in it.
+func (s *Session) await(ctx context.Context, release func(), run func(context.Context) error) error {
+	done := make(chan error, 1)
+	if !s.spawn(func() {
+		defer release()
+		done <- work.Do("execute a statement", func() error { return run(s.ctx) })
+	}) {
+		release()
+		return gocql.ErrSessionClosed
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // attempt is the state of one attempt, which the driver's hooks find in the context of a
