@@ -16,6 +16,9 @@
 // times: on a server that asks nobody for a token, and on one that does, with a token and without.
 // Half and slow requests and slow readers are also tried over TLS.
 //
+// Over Cassandra (-hostile.cassandra) there are attacks that need it: on a node that is away, and on
+// partitions of many or long rows.
+//
 // Since others' waiting is measured, the attacks run only when -hostile.for says
 // for how long, alone on the machine: make hostile.
 package hostile
