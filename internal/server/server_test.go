@@ -712,6 +712,20 @@ func TestCloseIsAnnounced(t *testing.T) {
 	}
 }
 
+// An idle client does not hold up the stop for longer than half of the shutdown timeout.
+func TestShortShutdownTimeout(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *Options) {
+		o.Config.CloseGrace, o.Config.ShutdownTimeout = time.Hour, 20*time.Millisecond
+		o.Routes = []httpapi.Route{route("GET", "/hello", hello)}
+	})
+	w := s.dial()
+	w.send("GET /hello HTTP/1.1", "Host: x", "", "")
+	w.answer()
+	s.stop()
+	s.wait()
+}
+
 func TestRequestInFlightIsCompleted(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	s := start(t, withRoutes(route("GET", "/slow", func(w http.ResponseWriter, r *http.Request) {
@@ -1147,10 +1161,14 @@ func TestConfigValidate(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.TelnetAddr, c.PprofAddr = "", ""
-	c.HTTPAddr, c.MaxConnections, c.StallTimeout, c.CloseGrace = "8080", 0, 0, 6*time.Second
+	c.ShutdownTimeout = time.Millisecond // shorter than twice CloseGrace, which operators cannot change
+	if err := c.Validate(); err != nil {
+		t.Error(err)
+	}
+	c.HTTPAddr, c.MaxConnections, c.StallTimeout, c.CloseGrace = "8080", 0, 0, -time.Second
 	const want = `http_addr: "8080": want host:port, for example 127.0.0.1:8080
 stall_timeout: 0s is not greater than 0
-close_grace: want 0 to half of shutdown_timeout, 5s, got 6s
+close_grace: -1s is negative
 max_connections: want at least 1, got 0`
 	if err := c.Validate(); err == nil || err.Error() != want {
 		t.Errorf("%v", err)
