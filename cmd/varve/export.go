@@ -75,7 +75,10 @@ func export(t terminal, args []string) error {
 	}
 	if e.Path != "" {
 		fmt.Fprintln(t.stdout, "Export finished")
-		fmt.Fprintf(t.stderr, "%s, %s in %s\n", units.Count(e.Metrics, "metric"), units.Bytes(e.Bytes).Text(), e.Progress.Elapsed())
+		fmt.Fprintf(t.stderr, "%s, %s in %s\n", units.Count(e.Metrics-e.Skipped, "metric"), units.Bytes(e.Bytes).Text(), e.Progress.Elapsed())
+		if e.Skipped > 0 {
+			fmt.Fprintf(t.stderr, "skipped %s that %s lists as finished; to export all again, remove it\n", units.Count(e.Skipped, "metric"), e.Recovery)
+		}
 	}
 	fmt.Fprintln(t.stdout, "All done")
 	if len(e.Unknown) > 0 {

@@ -381,6 +381,9 @@ func TestExportGoesOn(t *testing.T) {
 		if got := strings.Count(read(t, done), "\n"); got != 40 {
 			t.Errorf("%s: %d metrics noted", name, got)
 		}
+		if _, stderr := must(t, 0, args...); !strings.Contains(stderr, "0 metrics, 0 bytes") || !strings.Contains(stderr, "skipped 40 metrics that "+done) {
+			t.Errorf("%s: an export of nothing says %q", name, stderr)
+		}
 		if err := os.Remove(out); err != nil {
 			t.Fatal(err)
 		}

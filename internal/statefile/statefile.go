@@ -55,18 +55,18 @@ func Write(path string, state any) error {
 	return safefile.Replace(vfs.Default, path, append(safefile.Seal(text), '\n'))
 }
 
-// Lock keeps other commands from using the same state until the lock is closed. Two commands would
-// overwrite each other's state and report.
-func Lock(path string) (io.Closer, error) {
+// Lock keeps other commands from using the file at path until the lock is closed: two commands would
+// overwrite what the other one writes. instead says how to use another file.
+func Lock(path, instead string) (io.Closer, error) {
 	path += lockSuffix
 	lock, err := vfs.Default.Lock(path)
 	switch {
 	case err == nil:
 		return lockFile{lock, path}, nil
 	case errors.As(err, new(*fs.PathError)):
-		return nil, fmt.Errorf("%w; use --state and --rejected to name other files", err)
+		return nil, fmt.Errorf("%w; %s", err, instead)
 	}
-	return nil, fmt.Errorf("%s is locked (%w): another command is using this state; wait until it has ended, or name another file with --state", path, err)
+	return nil, fmt.Errorf("%s is locked (%w): another command is using the file; wait until it has ended, or %s", path, err, instead)
 }
 
 const lockSuffix = ".lock"

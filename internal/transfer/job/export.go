@@ -25,14 +25,14 @@ type Export struct {
 	Progress *console.Progress
 
 	Metrics int64    // finished metrics
+	Skipped int64    // of these, by earlier runs
 	Bytes   int64    // written, before compression
 	Unknown []string // metrics of Only that do not exist
 
-	out     *exportFile
-	total   int64   // metrics
-	skipped int64   // metrics that an earlier run has finished
-	share   float64 // fraction of the current metric that is written
-	shared  bool    // share is known
+	out    *exportFile
+	total  int64   // metrics
+	share  float64 // fraction of the current metric that is written
+	shared bool    // share is known
 }
 
 // Resumable reports whether the export has begun and another run can resume where this one ended.
@@ -61,7 +61,7 @@ func (e *Export) Run(ctx context.Context) (err error) {
 	e.total = int64(len(names))
 	for _, name := range names {
 		if recovery.done[name] {
-			e.skipped++
+			e.Skipped++
 			e.Metrics++
 			continue
 		}
@@ -111,7 +111,7 @@ func (e *Export) showProgress() {
 	if e.total == 1 && !e.shared {
 		total = 0
 	}
-	e.Progress.Update(e.skipped*parts, e.Metrics*parts+int64(e.share*parts), total,
+	e.Progress.Update(e.Skipped*parts, e.Metrics*parts+int64(e.share*parts), total,
 		fmt.Sprintf("%d of %d metrics, %s, %s/s", e.Metrics, e.total, units.Bytes(e.Bytes).Text(), units.Bytes(e.Progress.Rate(e.Bytes)).Text()))
 }
 

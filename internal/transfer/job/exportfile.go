@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/klauspost/compress/gzip"
+
+	"varve/internal/statefile"
 )
 
 // The first bytes of an export, and of a compressed file.
@@ -22,7 +24,8 @@ const (
 // standard output. In a compressed file each metric is a separate gzip member, so
 // that the file can be truncated after a metric and appended to.
 type exportFile struct {
-	f   *os.File // nil for the standard output
+	f   *os.File  // nil for the standard output
+	own io.Closer // the lock of f; nil if f is not a regular file
 	buf *bufio.Writer
 	zip *gzip.Writer // nil if not compressed
 	w   io.Writer
@@ -45,9 +48,12 @@ func openExport(path string, stdout io.Writer, appending, resuming, mending bool
 		return nil, err
 	}
 	e := &exportFile{f: f, buf: bufio.NewWriterSize(f, 1<<20), old: !appending && !resuming}
+	if err := e.lock(path); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
 	if !e.old {
 		if err := toEnd(f, packed, mending); err != nil {
-			return nil, errors.Join(fmt.Errorf("append to %s: %w", path, err), f.Close())
+			return nil, errors.Join(fmt.Errorf("append to %s: %w", path, err), e.close())
 		}
 	}
 	e.w = e.buf
@@ -56,6 +62,15 @@ func openExport(path string, stdout io.Writer, appending, resuming, mending bool
 		e.w = e.zip
 	}
 	return e, nil
+}
+
+// lock keeps another export from writing to the same file, which would mix the lines of both.
+func (e *exportFile) lock(path string) (err error) {
+	if info, err := e.f.Stat(); err != nil || !info.Mode().IsRegular() { // a pipe or a device
+		return err
+	}
+	e.own, err = statefile.Lock(path, "write to another file with -f")
+	return err
 }
 
 // begin removes an earlier export from the file, on its first call. The caller has something to write
@@ -208,9 +223,9 @@ func (e *exportFile) endMetric() error {
 	return err
 }
 
-// sync writes the buffers and syncs the file.
+// sync writes the buffers and syncs the file. A pipe or a device cannot be synced.
 func (e *exportFile) sync() error {
-	if err := e.buf.Flush(); err != nil || e.f == nil {
+	if err := e.buf.Flush(); err != nil || e.own == nil {
 		return err
 	}
 	return e.f.Sync()
@@ -220,6 +235,9 @@ func (e *exportFile) close() error {
 	err := e.sync()
 	if e.f != nil {
 		err = errors.Join(err, e.f.Close())
+	}
+	if e.own != nil {
+		err = errors.Join(err, e.own.Close())
 	}
 	return err
 }

@@ -49,6 +49,9 @@ type importState struct {
 	Reported int64  `json:"reported"` // bytes of the report of rejected lines
 }
 
+// otherState says how to keep two imports apart.
+const otherState = "use --state and --rejected to name other files"
+
 // Run imports what earlier runs have not imported, and returns the position that it reached.
 func (j *Import) Run(ctx context.Context) (at transfer.Position, err error) {
 	if j.Path != "" {
@@ -56,7 +59,7 @@ func (j *Import) Run(ctx context.Context) (at transfer.Position, err error) {
 		if err := j.checkReport(); err != nil {
 			return at, err
 		}
-		lock, err := statefile.Lock(j.State)
+		lock, err := statefile.Lock(j.State, otherState)
 		if err != nil {
 			return at, err
 		}

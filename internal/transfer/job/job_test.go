@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -418,6 +419,56 @@ func TestExportGoesOn(t *testing.T) {
 			t.Errorf("%s: %v", file, err)
 		}
 	}
+}
+
+// A second export to the same file is refused while the first one runs. Before, the file had a mixture
+// of both if their lines differed, and both succeeded.
+func TestExportsAtOnce(t *testing.T) {
+	w := newWorld(t)
+	in := filepath.Join(t.TempDir(), "in")
+	write(t, in, lineOf("m", 1))
+	if _, err := importFile(t, in, &Import{Sink: w.sink, Stderr: io.Discard}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"out", "out.gz"} {
+		path := filepath.Join(t.TempDir(), name)
+		run := func(s Source) error {
+			return (&Export{Source: s, Path: path, Within: model.AllTime, Progress: quiet()}).Run(t.Context())
+		}
+		err := run(listing{Local{w.store}, func() {
+			if err := run(Local{w.store}); err == nil || !strings.Contains(err.Error(), ".lock is locked") || !strings.Contains(err.Error(), "-f") {
+				t.Errorf("%s: the second: %v", name, err)
+			}
+		}})
+		if err != nil || read(t, path) != lineOf("m", 1) {
+			t.Errorf("%s: the first: %v, %q", name, err, read(t, path))
+		}
+		if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) != 1 {
+			t.Errorf("left are %v, %v; want the file", left, err)
+		}
+		if err := run(Local{w.store}); err != nil {
+			t.Errorf("%s: afterwards: %v", name, err)
+		}
+	}
+}
+
+// A device can be the file of an export, as /dev/stdout can. It cannot be synced.
+func TestExportToADevice(t *testing.T) {
+	e := &Export{Source: newWorld(t).remote, Path: os.DevNull, Within: model.AllTime, Progress: quiet()}
+	if err := e.Run(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// listing is a source that calls first before it lists its metrics.
+type listing struct {
+	Source
+	first func()
+}
+
+func (s listing) Metrics(ctx context.Context) iter.Seq2[string, error] {
+	s.first()
+	return s.Source.Metrics(ctx)
 }
 
 // An import that waits for input ends when its context is cancelled, although its input stays open,

@@ -63,7 +63,7 @@ func (j *WhisperImport) Run(ctx context.Context) (err error) {
 	j.state.Root, j.state.Prefix, j.state.To, j.report.Path = j.Root, j.Prefix, j.To, j.Rejected
 	j.job = wsp.Import{Tree: os.DirFS(j.Root), Prefix: j.Prefix, Names: j.Names, Now: time.Now().Unix(), Parallel: j.Parallel, Sink: j.Sink, Done: j.done}
 	if j.Proposal == nil {
-		lock, err := statefile.Lock(j.State)
+		lock, err := statefile.Lock(j.State, otherState)
 		if err != nil {
 			return err
 		}
@@ -72,7 +72,7 @@ func (j *WhisperImport) Run(ctx context.Context) (err error) {
 			return err
 		}
 		if err := statefile.Write(j.State, &j.state); err != nil { // fails before the first file, not after it
-			return fmt.Errorf("%w; use --state and --rejected to name other files", err)
+			return fmt.Errorf("%w; %s", err, otherState)
 		}
 		defer func() { err = errors.Join(err, j.report.Close()) }()
 	}
