@@ -25,7 +25,7 @@ func holdsStore(dir string, write, create bool) error {
 	entries, err := os.ReadDir(dir)
 	switch {
 	case err != nil && !errors.Is(err, os.ErrNotExist):
-		return err
+		return notPermitted(err, dir)
 	case !create:
 		wayOut := "--data-dir or --config names another directory, --http-addr a running server"
 		if write {
@@ -83,5 +83,5 @@ func (l line) openStore(t terminal, write, create bool) (*embedded.Store, config
 	if _, ok := errors.AsType[*datadir.LockedError](err); ok {
 		return nil, c, fmt.Errorf("%w; or go through the server that uses it, with --http-addr", err)
 	}
-	return s, c, err
+	return s, c, notPermitted(err, c.DataDir)
 }

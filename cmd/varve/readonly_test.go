@@ -66,6 +66,51 @@ func TestReadingForSomebodyElse(t *testing.T) {
 	}
 }
 
+// Root has run an import in the directory of another user, whose server may then not open a file.
+func TestFilesOfRoot(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("NOT TESTED: only root can run a command as another user")
+	}
+	dir := t.TempDir()
+	data := filepath.Join(dir, "data")
+	p := filled(t, data)
+	p.kill()
+	for _, d := range []string{filepath.Dir(binary), dir, filepath.Dir(dir)} { // the way there
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := filepath.WalkDir(data, func(path string, d fs.DirEntry, err error) error {
+		if filepath.Ext(path) == ".wal" {
+			return os.Chmod(path, 0o600)
+		}
+		return os.Chown(path, 65534, 65534)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const wayOut = "must belong to the user of the server: run each command as this user; chown -R"
+	for _, args := range [][]string{
+		{"serve", "--http-addr=127.0.0.1:0", "--telnet-addr=", "--carbon-addr=", "--pickle-addr="},
+		{"import", "-f", binary},
+		{"export", "-f", os.DevNull},
+		{"repair"},
+	} {
+		if status, out := asNobody(t, append(args, "--data-dir="+data)...); status != 1 || !strings.Contains(out, wayOut) {
+			t.Errorf("varve %s: status %d, want 1 and %q\n%s", args, status, wayOut, out)
+		}
+	}
+	if err := os.Chown(data, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(data, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if status, out := asNobody(t, "export", "-f", os.DevNull, "--data-dir="+data); status != 1 || !strings.Contains(out, wayOut) {
+		t.Errorf("a closed directory: status %d, want 1 and %q\n%s", status, wayOut, out)
+	}
+}
+
 func asNobody(t *testing.T, args ...string) (status int, out string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

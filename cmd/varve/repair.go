@@ -57,7 +57,7 @@ func repair(t terminal, args []string) error {
 		Say:    func(text string) { fmt.Fprintln(t.stdout, text) },
 	})
 	if err != nil {
-		return wayOut(err)
+		return notPermitted(wayOut(err), c.DataDir)
 	}
 	if dry && !report.Clean() {
 		fmt.Fprintln(t.stdout, "nothing was changed (--dry-run)")

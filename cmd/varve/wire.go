@@ -130,7 +130,7 @@ func openEmbedded(c config.Config, shelf *retention.Shelf, opening *embedded.Ope
 		return nil, damagedStore(err, damage.File, c.DataDir)
 	}
 	if err != nil {
-		return nil, err
+		return nil, notPermitted(err, c.DataDir)
 	}
 	timelines, check, closeTimelines, err := openTimelines(c, s, registry, log)
 	if err != nil {
@@ -159,6 +159,15 @@ func checkDataDir(dir string) error {
 		return fmt.Errorf("read the data directory: %w; let the user of the server read and write there, or use another directory (--data-dir)", err)
 	}
 	return nil
+}
+
+// notPermitted adds the way out to the error of a file in dir that this user may not use, for example
+// because root has run an import or a repair there.
+func notPermitted(err error, dir string) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w\nall files in %s must belong to the user of the server: run each command as this user; chown -R gives the files to it", err, dir)
+	}
+	return err
 }
 
 // checkLeftSpools reports what a server over Cassandra has acknowledged in this data directory
