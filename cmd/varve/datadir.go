@@ -51,6 +51,14 @@ func (l line) settings() (args []string) {
 	return args
 }
 
+// fatal returns a function that ends a command whose store cannot be written.
+func fatal(t terminal) func(reason string) {
+	return func(reason string) {
+		fmt.Fprintf(t.stderr, "varve: %s; free space on the disk, or repair it, then run the same command again\n", reason)
+		os.Exit(1)
+	}
+}
+
 // openStore opens the data directory for writing or only for reading. Without
 // create, the directory must hold a store already.
 func (l line) openStore(t terminal, write, create bool) (*embedded.Store, config.Config, error) {
@@ -66,7 +74,7 @@ func (l line) openStore(t terminal, write, create bool) (*embedded.Store, config
 	if err := holdsStore(c.DataDir, write, create); err != nil {
 		return nil, c, err
 	}
-	o := embedded.Options{Section: "embedded", Registerer: prometheus.NewRegistry(), Logger: c.Log.Logger(t.stderr, c.Log.Level)}
+	o := embedded.Options{Section: "embedded", Registerer: prometheus.NewRegistry(), Logger: c.Log.Logger(t.stderr, c.Log.Level), Fatal: fatal(t), EndWhenFull: true}
 	if c.Retention.Enforce { // else a bucket is shown as an average
 		book, err := c.Book(o.Logger)
 		if err != nil {

@@ -55,6 +55,7 @@ func repair(t terminal, args []string) error {
 	report, err := embedded.Repair(context.Background(), diskfs.Data, c.DataDir, offline.RepairOptions{
 		DryRun: dry,
 		Say:    func(text string) { fmt.Fprintln(t.stdout, text) },
+		Fatal:  fatal(t),
 	})
 	if err != nil {
 		return notPermitted(wayOut(err), c.DataDir)

@@ -170,7 +170,7 @@ func (s *Store) open(o Options) error {
 		return err
 	}
 	s.catalogue, err = catalogue.Open(s.fs, s.path(datadir.Catalogue), catalogue.Options{
-		CacheBytes: s.cfg.CatalogueCacheBytes, Logger: catalogue.Logger{Log: s.logger, Fatal: o.Fatal, Failed: o.Opening.failed}, Fresh: fresh, RowWidth: s.cfg.RowWidth,
+		CacheBytes: s.cfg.CatalogueCacheBytes, Logger: catalogue.Logger{Log: s.logger, Fatal: o.Fatal, EndWhenFull: o.EndWhenFull, Failed: o.Opening.failed}, Fresh: fresh, RowWidth: s.cfg.RowWidth,
 	})
 	if err != nil {
 		return err

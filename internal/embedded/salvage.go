@@ -3,7 +3,6 @@ package embedded
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -15,17 +14,17 @@ import (
 
 // Repair is [offline.Repair] of an embedded store.
 func Repair(ctx context.Context, fs vfs.FS, dir string, o offline.RepairOptions) (*offline.CheckReport, error) {
-	return offline.Repair(ctx, fs, dir, o, func() (offline.SalvagedLog, error) { return salvageLog(fs, dir, o.Now) })
+	return offline.Repair(ctx, fs, dir, o, func() (offline.SalvagedLog, error) { return salvageLog(fs, dir, o) })
 }
 
 // salvageLog brings every readable record of a damaged log into block files: the store is opened
 // as by a server, but continues after damage, and writes its memory to files. Their commit makes
 // the damaged log superfluous.
-func salvageLog(fs vfs.FS, dir string, now func() time.Time) (offline.SalvagedLog, error) {
+func salvageLog(fs vfs.FS, dir string, o offline.RepairOptions) (offline.SalvagedLog, error) {
 	salvage := &logSalvage{}
 	cfg := DefaultConfig()
 	cfg.MinFreeBytes = 0
-	s, err := Open(fs, dir, cfg, Options{Now: now, salvage: salvage})
+	s, err := Open(fs, dir, cfg, Options{Now: o.Now, Fatal: o.Fatal, EndWhenFull: true, salvage: salvage})
 	if err != nil {
 		return offline.SalvagedLog{}, err
 	}

@@ -54,6 +54,10 @@ type Options struct {
 	// not return: end the process. nil = panic. Whatever was acknowledged is in
 	// the log, and the next start on a sound disk finds it.
 	Fatal func(reason string)
+
+	// EndWhenFull makes a full disk a reason for Fatal while the store opens. A server waits
+	// until there is space.
+	EndWhenFull bool
 }
 
 // refs has methods of store.Appender.

@@ -20,8 +20,8 @@ const (
 
 // backgroundErrors counts failures of Pebble's background work, flushes and compactions. Pebble
 // retries at once and for ever, also while it starts; with a broken disk that would be a busy loop
-// that fills the log. So there is a pause before each retry, and an end after too many, except on a
-// full disk, where space may be freed.
+// that fills the log. So there is a pause before each retry, and an end after too many. A server
+// waits on a full disk, where space may be freed.
 type backgroundErrors struct {
 	log   pebble.Logger
 	inRow atomic.Int64
@@ -46,11 +46,12 @@ func (b *backgroundErrors) listener() *pebble.EventListener {
 
 func (b *backgroundErrors) failed(err error) {
 	n := b.inRow.Add(1)
-	if n >= backgroundErrorsMax && !wal.NoSpace(err) {
+	l, _ := b.log.(Logger)
+	if n >= backgroundErrorsMax && (l.EndWhenFull || !wal.NoSpace(err)) {
 		b.log.Fatalf("%d failures in a row, the last: %v", n, err)
 		return
 	}
-	if l, ok := b.log.(Logger); ok && l.Failed != nil {
+	if l.Failed != nil {
 		l.Failed(err)
 	}
 	b.log.Errorf("background error, will retry: %v", err)

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -499,6 +501,41 @@ func TestBackgroundErrors(t *testing.T) {
 				t.Errorf("%s: five more take %s", c.name, time.Since(began))
 			}
 		})
+	}
+}
+
+// A command ends on a full disk, because it cannot wait for somebody who frees space. Its log names
+// the error, without the stack that Pebble's errors have.
+func TestFullDiskEndsACommand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out strings.Builder
+		reason := ""
+		l := Logger{Log: slog.New(slog.NewTextHandler(&out, nil)), EndWhenFull: true, Fatal: func(r string) { reason = r }}
+		b := &backgroundErrors{log: l}
+		for range 9 {
+			b.failed(verbose{syscall.ENOSPC})
+		}
+		if reason != "" || strings.Count(out.String(), "\n") != 9 || strings.Contains(out.String(), "stack trace") {
+			t.Errorf("after nine failures: %q, log %s", reason, &out)
+		}
+		defer func() {
+			if recover() == nil || !strings.Contains(reason, "10 failures in a row, the last: no space left on device") {
+				t.Errorf("after ten failures: %q", reason)
+			}
+		}()
+		b.failed(syscall.ENOSPC)
+	})
+}
+
+// verbose is an error with a stack, as Pebble's are.
+type verbose struct{ error }
+
+func (e verbose) Unwrap() error { return e.error }
+
+func (e verbose) Format(f fmt.State, _ rune) {
+	io.WriteString(f, e.Error())
+	if f.Flag('+') {
+		io.WriteString(f, "stack trace")
 	}
 }
 

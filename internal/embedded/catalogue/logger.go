@@ -11,6 +11,9 @@ type Logger struct {
 	Log   *slog.Logger
 	Fatal func(reason string) // see the embedded store's Options
 
+	// EndWhenFull makes a full disk fatal too, after some attempts.
+	EndWhenFull bool
+
 	// Failed, if not nil, is called when background work has failed and will be tried again.
 	Failed func(error)
 }
@@ -23,7 +26,7 @@ func (l Logger) Infof(format string, args ...any) {
 // the log counts lines by their message.
 func (l Logger) Errorf(format string, args ...any) {
 	if text, ok := strings.CutSuffix(format, ": %v"); ok && len(args) == 1 {
-		l.Log.Error("catalogue: "+text, "error", args[0])
+		l.Log.Error("catalogue: "+text, "error", fmt.Sprint(args[0])) // of an error, slog would log Pebble's stack
 		return
 	}
 	l.Log.Error("catalogue: " + fmt.Sprintf(format, args...))

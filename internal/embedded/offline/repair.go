@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -28,6 +29,10 @@ type RepairOptions struct {
 	DryRun bool             // only say what would be done
 	Say    func(string)     // called with each step before it is done, and with its result; nil = quiet
 	Now    func() time.Time // nil = time.Now
+
+	// Fatal is called when the catalogue cannot be written, also on a full disk. It must not
+	// return: end the process. nil = panic.
+	Fatal func(reason string)
 }
 
 // An UnrepairableError lists findings for which only a backup helps, or a newer build.
@@ -179,7 +184,9 @@ func (r *repair) blockFiles() error {
 		return err
 	}
 	defer lock.Close()
-	c, err := catalogue.Open(r.fs, r.fs.PathJoin(r.dir, datadir.Catalogue), catalogue.Options{CacheBytes: repairCacheBytes, Logger: catalogue.Quiet{}})
+	c, err := catalogue.Open(r.fs, r.fs.PathJoin(r.dir, datadir.Catalogue), catalogue.Options{
+		CacheBytes: repairCacheBytes, Logger: catalogue.Logger{Log: slog.New(slog.DiscardHandler), Fatal: r.options.Fatal, EndWhenFull: true},
+	})
 	if err != nil {
 		return err
 	}
