@@ -34,7 +34,9 @@ func holdsStore(dir string, write, create bool) error {
 		return fmt.Errorf("%s holds no store; %s", dir, wayOut)
 	}
 	for _, e := range entries {
-		if name := e.Name(); name != "lost+found" && name != "LOCK" {
+		switch name := e.Name(); name {
+		case "lost+found", datadir.LockFile, datadir.Blocks: // Open makes the last two before the catalogue
+		default:
 			return fmt.Errorf("%s holds no store, but %s: a new store needs a directory of its own", dir, name)
 		}
 	}

@@ -393,6 +393,25 @@ func TestExportGoesOn(t *testing.T) {
 	}
 }
 
+// An import that was killed while it created the store does not block the next one. Block files
+// without a catalogue are no new store.
+func TestCreateGoesOn(t *testing.T) {
+	dir, in := t.TempDir(), filepath.Join(t.TempDir(), "in")
+	if err := os.WriteFile(in, []byte(`{"name":"m","tags":{"a":"b"},"datapoints":[[1,1,"long"]]}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	lost := filepath.Join(dir, "blocks", "0000000001.blk")
+	if err := errors.Join(os.Mkdir(filepath.Dir(lost), 0o750), os.WriteFile(lost, []byte("samples"), 0o640)); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"import", "--create", "--data-dir", dir, "-f", in}
+	must(t, 1, args...)
+	if err := os.Remove(lost); err != nil {
+		t.Fatal(err)
+	}
+	must(t, 0, args...)
+}
+
 // A mistyped command creates no store, does not report an empty export or import as
 // done, and destroys nothing.
 func TestTransferNamesItsTarget(t *testing.T) {
