@@ -309,6 +309,8 @@ func damaged(err error) error {
 // A damagedError is an error of compressed text that is damaged, or that ends too early.
 type damagedError struct{ err error }
 
-func (e *damagedError) Error() string { return "the gzip is damaged or incomplete: " + e.err.Error() }
+func (e *damagedError) Error() string {
+	return "the gzip is damaged or incomplete: " + e.err.Error() + "; import a sound copy of it: points of damaged lines may be stored with wrong times or values"
+}
 
 func (e *damagedError) Unwrap() error { return e.err }
