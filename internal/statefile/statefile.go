@@ -3,12 +3,14 @@
 package statefile
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -95,6 +97,23 @@ type Report struct {
 	Path string
 	At   int64    // bytes written so far
 	f    *os.File // nil before the first text
+}
+
+// Lines returns the lines that an earlier command has reported. Add continues after them.
+func (r *Report) Lines() (lines map[string]bool, err error) {
+	if err := checkRegular(r.Path); err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(r.Path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	r.At = int64(bytes.LastIndexByte(text, '\n') + 1) // the last line may be incomplete
+	lines = map[string]bool{}
+	for line := range strings.Lines(string(text[:r.At])) {
+		lines[line] = true
+	}
+	return lines, nil
 }
 
 // Add appends a text.

@@ -27,6 +27,10 @@ type WhisperExport struct {
 	Files, Metrics int64
 	Faulty         map[wsp.Reason]int64 // series that are not exported, or only in part
 
+	// Reported are the lines of the report: with Tree.Keep also those of earlier runs, because
+	// what the kept files lack is still missing.
+	Reported map[string]bool
+
 	report statefile.Report
 }
 
@@ -54,7 +58,12 @@ func (j *WhisperExport) CheckEmpty() error {
 // Run exports all metrics.
 func (j *WhisperExport) Run(ctx context.Context) (err error) {
 	j.Tree.Done, j.Faulty, j.report.Path = j.done, map[wsp.Reason]int64{}, j.Rejected
-	if err := statefile.Remove(j.Rejected); err != nil {
+	if !j.Tree.Keep {
+		if err := statefile.Remove(j.Rejected); err != nil {
+			return err
+		}
+	}
+	if j.Reported, err = j.report.Lines(); err != nil {
 		return err
 	}
 	if err := j.Tree.Begin(); err != nil {
@@ -92,9 +101,14 @@ func (j *WhisperExport) done(o *wsp.Exported) error {
 			continue // --keep asks for this
 		}
 		j.Faulty[f.Reason]++
-		if err := j.report.Add(fmt.Sprintf("%s: %s: %s\n", o.Series, f.Reason, f.Text)); err != nil {
+		line := fmt.Sprintf("%s: %s: %s\n", o.Series, f.Reason, f.Text)
+		if j.Reported[line] {
+			continue
+		}
+		if err := j.report.Add(line); err != nil {
 			return err
 		}
+		j.Reported[line] = true
 	}
 	return nil
 }
