@@ -183,6 +183,7 @@ func (w *ward) fillTimelines(timelines, each int) {
 			w.t.Fatalf("%d %.300s, %v", status, answer, err)
 		}
 	}
+	w.base = w.memory("VmRSS")
 }
 
 // Small packed bodies that unpack to 64 MiB and more without an event keep no other request waiting, however
