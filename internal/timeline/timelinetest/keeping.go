@@ -258,6 +258,8 @@ func testRetention(t *testing.T, s *suite) {
 	if err != nil || len(r.Rejected) != 1 {
 		t.Errorf("an event that is too old: %+v, %v", r, err)
 	}
+	c.at = now.Add(10 * time.Second) // events that were just put stay until the next time
+	s.retain(e, name, 5*time.Minute+11*time.Second)
 	s.must(e.Upkeep(s.ctx()))
 	s.retain(e, name, 0)
 	s.want(e, timeline.Query{Timelines: []string{name}}, want[15:]) // removed events do not reappear
@@ -417,7 +419,8 @@ func testGuard(t *testing.T, s *suite) {
 // testBeginningOfTime: events of the first bucket, which begins before all times if its size does not
 // divide them, are found, deleted and removed by retention like all others.
 func testBeginningOfTime(t *testing.T, s *suite) {
-	e := s.engine(s.shelf, time.Now)
+	c := &clock{at: time.Now()}
+	e := s.engine(s.shelf, c.now)
 	name := s.name("a")
 	s.propose(e, name, timeline.Proposal{Size: 7 * second, Mode: timeline.Index})
 	first, later := event(timeline.MinTime, "first", name), event(timeline.MinTime+1, "later", name)
@@ -431,6 +434,7 @@ func testBeginningOfTime(t *testing.T, s *suite) {
 	s.must(e.Delete(s.ctx(), name, timeline.Deletion{Until: new(int64(timeline.MinTime))}))
 	s.want(e, query, both[1:])
 	s.retain(e, name, time.Hour)
+	c.at = c.at.Add(10 * time.Second) // events that were just put stay until the next time
 	s.must(e.Upkeep(s.ctx()))
 	s.retain(e, name, 0)
 	s.want(e, query, nil)
