@@ -430,7 +430,7 @@ func (a *appending) store() error {
 		return err
 	}
 	for range marksAgainMax {
-		if a.e.now().Sub(begun) < a.e.markLife() {
+		if elapsed(begun, a.e.now()) < a.e.markLife() {
 			return nil
 		}
 		begun = a.e.now()

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"varve/internal/store"
 	"varve/internal/timeline"
@@ -187,6 +188,36 @@ func testRetentionElsewhere(t *testing.T, s *suite) {
 			t.Errorf("an event that was accepted after the retention was lifted: %+v, %v", r.Rejected, err)
 		}
 	}
+}
+
+// testAsleep: the machine of a process sleeps, so that its monotonic clock stops. Meanwhile a timeline
+// that the process has written to is deleted, and what is left of it is removed. What the process
+// acknowledges then is found.
+func testAsleep(t *testing.T, s *suite) {
+	const slept = 10 * time.Minute
+	later := func() time.Time { return time.Now().Add(slept) }
+	var asleep atomic.Bool
+	this := s.engine(Buckets(s.shelf), func() time.Time {
+		now := time.Now()
+		if asleep.Load() {
+			setWall(&now, slept)
+		}
+		return now
+	})
+	other, upkeep := s.engine(Buckets(s.shelf), time.Now), s.engine(Buckets(s.shelf), later)
+	name, base := s.name("a"), time.Now().UnixMicro()
+	s.append(this, event(base, "before", name))
+	s.must(other.DeleteTimeline(s.ctx(), name))
+	s.must(upkeep.Upkeep(s.ctx()))
+	asleep.Store(true)
+	s.append(this, event(base, "after", name))
+	s.want(s.engine(Buckets(s.shelf), later), timeline.Query{Timelines: []string{name}}, []string{fmt.Sprintf("%d/after", base)})
+}
+
+// setWall sets the wall clock of a reading forward and not its monotonic clock, which no function of
+// package time does: bits 30 to 62 of its first word are seconds.
+func setWall(t *time.Time, d time.Duration) {
+	*(*uint64)(unsafe.Pointer(t)) += uint64(d/time.Second) << 30
 }
 
 // A dropping shelf reports each payload that is dropped.

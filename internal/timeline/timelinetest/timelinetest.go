@@ -57,6 +57,7 @@ func Run(t *testing.T, open func(t *testing.T) timeline.Shelf) {
 		{"engine/modes", testModes},
 		{"engine/retention", testRetention},
 		{"engine/retention changed elsewhere", testRetentionElsewhere},
+		{"engine/asleep", testAsleep},
 		{"engine/deletion", testDeletion},
 		{"engine/delete many by id", testDeleteManyByID},
 		{"engine/delete slowly", testDeleteSlowly},
