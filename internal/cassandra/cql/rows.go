@@ -2,6 +2,7 @@ package cql
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 
 	gocql "github.com/apache/cassandra-gocql-driver/v2"
@@ -129,6 +130,12 @@ func (r *Rows) pageSize() int {
 	first, most := firstPage, maxPage
 	if r.st.RowBytes > 0 {
 		first, most = firstLongPage, maxLongPage
+	}
+	// A node that is asked for a page at least as long as the limit of a statement ignores where the
+	// page is to begin (SelectStatement.execute, Cassandra 4.1 and 5.0). If the first one was shorter
+	// than the limit, so are others that are no longer.
+	if strings.HasSuffix(r.st.Text, "LIMIT ?") {
+		most = first
 	}
 	switch {
 	case r.st.PageSize > 0:

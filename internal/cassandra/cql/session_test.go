@@ -296,6 +296,33 @@ func TestPagesOfVeryLongRows(t *testing.T) {
 	}
 }
 
+// TestPagesOfLimit: a limit between the first page of a statement and the pages that may follow.
+func TestPagesOfLimit(t *testing.T) {
+	s := cqltest.Keyspace(t, cqltest.Config(originals.Cassandra(t)), cql.Options{})
+	cqltest.Must(t, s, table)
+	for i := range 700 {
+		if err := s.Exec(t.Context(), insert, 1, []byte("k"), fmt.Appendf(nil, "%05d", i), []byte("v")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for rowBytes, limits := range map[int][]int{64 << 10: {16, 17, 20, 64, 65, 200}, 0: {499, 500, 501, 600}} {
+		for _, limit := range limits {
+			st := &cql.Statement{Name: "limited", Text: selectAll.Text + " LIMIT ?", RowBytes: rowBytes}
+			rows := s.Query(t.Context(), st, []byte("k"), limit)
+			var column []byte
+			n := 0
+			for ; rows.Scan(&column, nil, nil); n++ {
+				if want := fmt.Sprintf("%05d", n); string(column) != want {
+					t.Fatalf("limit %d: row %d is %s", limit, n, column)
+				}
+			}
+			if err := rows.Close(); err != nil || n != limit {
+				t.Errorf("limit %d: %d rows, %v", limit, n, err)
+			}
+		}
+	}
+}
+
 func metric(t *testing.T, r *prometheus.Registry, name string, labels map[string]string) float64 {
 	t.Helper()
 	families, err := r.Gather()
