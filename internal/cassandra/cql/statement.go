@@ -204,7 +204,7 @@ func (s *Session) do(ctx context.Context, c call) error {
 		a := &attempt{statement: st.Name, kind: k, scan: st.Scan, pinned: c.pinned, patient: k == writes && !st.Prompt, hasty: k == reads && !st.Scan && n <= hastyAttempts, avoid: before}
 		took, err := s.try(ctx, c, a)
 		before, _ = a.node()
-		if errors.As(err, new(*waitError)) {
+		if errors.As(err, new(*waitError)) || errors.As(err, new(*work.PanicError)) { // not a fault of the nodes
 			return fmt.Errorf("%s: %w", st.Name, err)
 		}
 		cl := classify(ctx, err)
@@ -244,6 +244,7 @@ func (s *Session) try(ctx context.Context, c call, a *attempt) (took time.Durati
 	}
 	start := s.now()
 	run := func(ctx context.Context) error {
+		defer release()
 		if c.hedged {
 			return s.hedged(ctx, c, a)
 		}
@@ -253,7 +254,6 @@ func (s *Session) try(ctx context.Context, c call, a *attempt) (took time.Durati
 		err = s.await(ctx, release, run)
 	} else {
 		err = run(ctx)
-		release()
 	}
 	s.metrics.bytes.WithLabelValues(c.st.Name).Add(float64(c.size))
 	return s.now().Sub(start), err
@@ -282,13 +282,13 @@ func (s *Session) admit(ctx context.Context, c call, a *attempt) (release func()
 	}, nil
 }
 
-// await executes run, and returns when it or ctx has ended. A node continues with a statement whose
-// caller has left, so the statement counts as in flight until it has ended. Otherwise clients that leave
-// soon, and come again, would make the node's queue as long as they want, with all other statements in it.
+// await executes run, which calls release, and returns when it or ctx has ended. A node continues with a
+// statement whose caller has left, so the statement counts as in flight until it has ended. Otherwise clients
+// that leave soon, and come again, would make the node's queue as long as they want, with all other
+// statements in it.
 func (s *Session) await(ctx context.Context, release func(), run func(context.Context) error) error {
 	done := make(chan error, 1)
 	if !s.spawn(func() {
-		defer release()
 		done <- work.Do("execute a statement", func() error { return run(s.ctx) })
 	}) {
 		release()
