@@ -142,14 +142,15 @@ func (s *Session) hedged(ctx context.Context, c call, a *attempt) error {
 	return err
 }
 
-// begin begins the second run in the background, unless the first has ended or no further
-// statement may be in flight.
+// begin begins the second run in the background, unless the first has ended, the caller has left, or
+// no further statement may be in flight.
 func (h *hedge) begin() {
 	s := h.session
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	id, _ := h.first.node()
-	if h.ended || id == "" {
+	left := h.call.gone != nil && h.call.gone() != nil
+	if h.ended || left || id == "" {
 		return
 	}
 	may := s.hedging.take()

@@ -183,6 +183,7 @@ type call struct {
 	room    int           // bytes that the answer may have, of pageRoom; 0 if they do not count
 	hedged  bool          // a read that an attempt may run twice concurrently
 	lasting bool          // counts as in flight until the node answers, even if the caller leaves: see await
+	gone    func() error  // returns an error once the caller has left; set by try
 	pinned  bool          // run chooses the node, and waits for it: no other may be used
 	run     func(context.Context, *gocql.Session) error
 }
@@ -243,6 +244,7 @@ func (s *Session) try(ctx context.Context, c call, a *attempt) (took time.Durati
 		}
 	}
 	start := s.now()
+	c.gone = ctx.Err
 	run := func(ctx context.Context) error {
 		defer release()
 		if c.hedged {

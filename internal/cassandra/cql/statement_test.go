@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	gocql "github.com/apache/cassandra-gocql-driver/v2"
 
@@ -57,4 +59,35 @@ func TestPlaceOfAnsweredRead(t *testing.T) {
 	if n := s.limiters[reads].load().waits; n > 0 {
 		t.Errorf("%d reads had to wait", n)
 	}
+}
+
+// TestHedgesOfCallersThatLeft: a read whose caller has left is not sent to another replica.
+func TestHedgesOfCallersThatLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFlightSession(t)
+		s.limiters[reads].resize(2, 1<<20)
+		calls := 0
+		c := call{st: &Statement{Name: "read"}, kind: reads, hedged: true, lasting: true, run: func(ctx context.Context, _ *gocql.Session) error {
+			calls++
+			attemptOf(ctx).sentTo("a", true)
+			select {
+			case <-time.After(time.Second):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if err := s.do(ctx, c); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		if l := s.limiters[reads].load(); l.inFlight != 1 {
+			t.Errorf("%d reads are in flight, want 1", l.inFlight)
+		}
+		s.background.Wait()
+		if got := hedges(t, s); calls != 1 || len(got) > 0 {
+			t.Errorf("%d calls, hedges %v", calls, got)
+		}
+	})
 }
