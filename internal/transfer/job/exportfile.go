@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/klauspost/compress/gzip"
@@ -48,7 +49,7 @@ func openExport(path string, stdout io.Writer, appending, resuming, mending bool
 		return nil, err
 	}
 	e := &exportFile{f: f, buf: bufio.NewWriterSize(f, 1<<20), old: !appending && !resuming}
-	if err := e.lock(path); err != nil {
+	if err := e.lock(path, stdout); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	if !e.old {
@@ -64,9 +65,19 @@ func openExport(path string, stdout io.Writer, appending, resuming, mending bool
 	return e, nil
 }
 
-// lock keeps another export from writing to the same file, which would mix the lines of both.
-func (e *exportFile) lock(path string) (err error) {
-	if info, err := e.f.Stat(); err != nil || !info.Mode().IsRegular() { // a pipe or a device
+// lock keeps another export from writing to the same file, which would mix the lines of both. path
+// may be a link, such as /dev/fd/3: the lock is beside the file itself.
+func (e *exportFile) lock(path string, stdout io.Writer) error {
+	info, err := e.f.Stat()
+	if err != nil || !info.Mode().IsRegular() { // a pipe or a device
+		return err
+	}
+	if out, ok := stdout.(*os.File); ok {
+		if other, err := out.Stat(); err == nil && os.SameFile(info, other) { // the command reports there, over the points
+			return fmt.Errorf("%s is the standard output; to write to it, leave out -f", path)
+		}
+	}
+	if path, err = filepath.EvalSymlinks(path); err != nil {
 		return err
 	}
 	e.own, err = statefile.Lock(path, "write to another file with -f")

@@ -460,6 +460,38 @@ func TestExportToADevice(t *testing.T) {
 	}
 }
 
+// Other names of a file, such as /dev/fd/3, do not let two exports write to it, and the lock is beside
+// the file. The standard output is refused: the command's messages would overwrite the points.
+func TestExportToALink(t *testing.T) {
+	w, dir, links := newWorld(t), t.TempDir(), t.TempDir()
+	path, link := filepath.Join(dir, "out"), filepath.Join(links, "link")
+	write(t, path, "")
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
+	run := func(path string, s Source, stdout io.Writer) error {
+		return (&Export{Source: s, Path: path, Stdout: stdout, Within: model.AllTime, Progress: quiet()}).Run(t.Context())
+	}
+	err := run(link, listing{Local{w.store}, func() {
+		if err := run(path, Local{w.store}, nil); err == nil || !strings.Contains(err.Error(), path+".lock is locked") {
+			t.Errorf("the second: %v", err)
+		}
+	}}, nil)
+	if err != nil {
+		t.Errorf("the first: %v", err)
+	}
+
+	write(t, path, "before")
+	stdout, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdout.Close()
+	if err := run(link, Local{w.store}, stdout); err == nil || !strings.Contains(err.Error(), "leave out -f") || read(t, path) != "before" {
+		t.Errorf("to the standard output: %v, %q", err, read(t, path))
+	}
+}
+
 // listing is a source that calls first before it lists its metrics.
 type listing struct {
 	Source
