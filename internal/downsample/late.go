@@ -240,17 +240,28 @@ func (l *LateList) add(t Task, stored map[string]Spans, found bool) (one *lateTa
 			gone = append(gone, x)
 		}
 	}
-	for name, spans := range stored {
-		if targets[name] == nil { // the process crashed after the task was changed, so the metric is unknown
-			for _, x := range targets {
-				l.noteAllLocked(x, spans)
-			}
-		}
+	stray := l.strayLocked(targets, stored) // the process crashed after the task was changed
+	for _, x := range targets {
+		l.noteAllLocked(x, stray)
 	}
 	one.targets = targets
 	fresh = l.readLocked(added) // before unreadLocked, which would drop a source that only new targets read
 	l.unreadLocked(gone)
 	return one, one.version, fresh
+}
+
+// strayLocked returns the spans of targets that a task does not have, all together. Nothing is known
+// of their metric, so they concern all targets of the task. l.mu must be held.
+func (l *LateList) strayLocked(targets map[string]*target, late map[string]Spans) (stray Spans) {
+	for name, spans := range late {
+		if targets[name] != nil {
+			continue
+		}
+		for _, s := range spans {
+			stray, _ = stray.add(s, l.mostLocked()) // else their number would be multiplied by that of targets
+		}
+	}
+	return stray
 }
 
 // retireLocked marks a target that its task no longer has, and notes its spans for

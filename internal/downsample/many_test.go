@@ -2,6 +2,8 @@ package downsample
 
 import (
 	"fmt"
+	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -75,6 +77,46 @@ func TestSpansOfManyTargets(t *testing.T) {
 		l.watched = tc.targets
 		if got := l.mostLocked(); got != tc.most {
 			t.Errorf("%d targets may have %d spans each, want %d", tc.targets, got, tc.most)
+		}
+	}
+}
+
+// Spans of targets that a task no longer has concern all targets that it has. What they take is not the
+// product of both numbers.
+func TestSpansOfManyFormerTargets(t *testing.T) {
+	const former, spans, targets = 100, 100, 100
+	late := map[string]Spans{}
+	for i := range int64(former) {
+		var of Spans
+		for k := range int64(spans) {
+			of = append(of, Span{2 * (i*spans + k) * hourMS, (2*(i*spans+k) + 1) * hourMS})
+		}
+		late[fmt.Sprint("former", i)] = of
+	}
+	src := func(int, int) string { return "src" }
+	l := unwatched(keepNothing)
+	watchMany(t, l, 1, targets, src)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	must(t, l.Include(t.Context(), "0", late))
+	runtime.ReadMemStats(&after)
+	if bytes := after.TotalAlloc - before.TotalAlloc; bytes > 20<<20 {
+		t.Errorf("%d spans handed over to %d targets took %d bytes", former*spans, targets, bytes)
+	}
+	restarted := unwatched(keepNothing)
+	if _, err := restarted.Watch(t.Context(), manyTargets(0, targets, src), late); err != nil {
+		t.Fatal(err)
+	}
+	for what, l := range map[string]*LateList{"handed over": l, "stored": restarted} {
+		for name := range targets {
+			taken := l.Take("0", fmt.Sprint(name))
+			for _, of := range late {
+				for _, s := range of {
+					if !slices.ContainsFunc(taken, func(o Span) bool { return o.FromMS <= s.FromMS && s.UntilMS <= o.UntilMS }) {
+						t.Fatalf("%s: target %d lacks %v", what, name, s)
+					}
+				}
+			}
 		}
 	}
 }

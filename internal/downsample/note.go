@@ -285,16 +285,19 @@ func (l *LateList) Hold(ctx context.Context, id, name string, s Span) error {
 }
 
 // Include notes spans of a task that come from elsewhere, by target. The task may have been changed
-// here or there since. So spans of a target that it does not have, of whose metric nothing is known,
-// are noted for all targets, as by Watch.
+// here or there since. So spans of a target that it does not have are noted for all targets, as by Watch.
 func (l *LateList) Include(ctx context.Context, id string, late map[string]Spans) error {
 	l.mu.RLock()
 	t := l.tasks[id]
 	var notes []note
 	if t != nil {
-		for name, spans := range late {
-			for _, one := range spans {
-				notes = append(notes, t.notesLocked(name, one)...)
+		stray := l.strayLocked(t.targets, late)
+		for name, x := range t.targets {
+			for _, one := range late[name] {
+				notes = append(notes, note{x, one})
+			}
+			for _, one := range stray {
+				notes = append(notes, note{x, x.bucketsOf(one)})
 			}
 		}
 	}
@@ -308,17 +311,6 @@ func (l *LateList) Include(ctx context.Context, id string, late map[string]Spans
 	}
 	done()
 	return l.Settle(ctx, id) // the caller then deletes its copy
-}
-
-// notesLocked returns the notes of a span of a target. LateList.mu must be held.
-func (t *lateTask) notesLocked(name string, s Span) (notes []note) {
-	if x := t.targets[name]; x != nil {
-		return []note{{x, s}}
-	}
-	for _, x := range t.targets {
-		notes = append(notes, note{x, x.bucketsOf(s)})
-	}
-	return notes
 }
 
 // progressEvery is how often ComputeLate stores what is left. All spans of a task are stored
