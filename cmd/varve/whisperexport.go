@@ -83,7 +83,7 @@ func exportWhisper(t terminal, args []string) error {
 		fmt.Fprintf(t.stderr, "  %s: %d series\n", reason, j.Faulty[reason])
 	}
 	fmt.Fprintln(t.stdout, "Export finished\nAll done")
-	return leftOut(int64(len(j.Reported)), "fault", "found", j.Rejected)
+	return leftOut(j.Reported, "fault", "found", j.Rejected)
 }
 
 // whisperExport reads the command line.

@@ -188,37 +188,51 @@ func TestWhisperDryRun(t *testing.T) {
 // missing.
 func TestWhisperExportKeepsItsReport(t *testing.T) {
 	w := newWorld(t)
-	line := []byte(`{"name":"a.b","tags":{},"skip_validate":true,"datapoints":[[1699999840000,1,"long"],[1699999900000,"text","string"]]}`)
-	if got, err := w.sink.Store(t.Context(), [][]byte{line}); err != nil || len(got[0].Faults) > 0 {
-		t.Fatal(got, err)
+	for _, name := range []string{"a.b", `no\nrule`} {
+		line := []byte(`{"name":"` + name + `","tags":{},"skip_validate":true,"datapoints":[[1699999840000,1,"long"],[1699999900000,"text","string"]]}`)
+		if got, err := w.sink.Store(t.Context(), [][]byte{line}); err != nil || len(got[0].Faults) > 0 {
+			t.Fatal(got, err)
+		}
 	}
-	rules, _, err := retention.ParseSchemas("[all]\npattern = .\nretentions = 60:50\n")
+	rules, _, err := retention.ParseSchemas("[all]\npattern = ^a\nretentions = 60:50\n")
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(t.TempDir(), "out")
-	report := dir + ".rejected"
-	export := func(keep bool) *WhisperExport {
+	reports := filepath.Join(t.TempDir(), "reports")
+	report := filepath.Join(reports, "out.rejected")
+	run := func(keep bool) (*WhisperExport, error) {
 		j := &WhisperExport{Source: w.remote, Rejected: report, Progress: quiet()}
 		j.Tree = wsp.Export{Dir: dir, Book: &retention.Book{Rules: rules}, Now: oneLast, Keep: keep}
-		if err := j.Run(t.Context()); err != nil {
+		return j, j.Run(t.Context())
+	}
+	export := func(keep bool) *WhisperExport {
+		t.Helper()
+		j, err := run(keep)
+		if err != nil {
 			t.Fatal(err)
 		}
 		return j
 	}
-	first := export(false)
+	if _, err := run(false); err == nil { // the report cannot be written, as on a full disk
+		t.Fatal("exported without a report")
+	}
+	if err := os.Mkdir(reports, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	first := export(true)
 	want := read(t, report)
-	if first.Files != 1 || len(first.Reported) != 1 || !strings.HasPrefix(want, "a.b: "+string(wsp.NoNumber)) {
+	if first.Files != 1 || first.Reported != 2 || !strings.HasPrefix(want, "a.b: "+string(wsp.NoNumber)) {
 		t.Fatalf("%d files, reported %q", first.Files, want)
 	}
-	if again := export(true); again.Files != 0 || len(again.Reported) != 1 || read(t, report) != want {
+	if again := export(true); again.Files != 0 || again.Reported != 2 || read(t, report) != want {
 		t.Errorf("kept: %d files, reported %q", again.Files, read(t, report))
 	}
 	write(t, report, "half a li") // as an interruption leaves it
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
-	if again := export(true); again.Files != 1 || len(again.Reported) != 1 || read(t, report) != want {
+	if again := export(true); again.Files != 1 || again.Reported != 2 || read(t, report) != want {
 		t.Errorf("written again: %d files, reported %q", again.Files, read(t, report))
 	}
 }

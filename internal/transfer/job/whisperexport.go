@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"varve/internal/console"
 	"varve/internal/graphite/target"
@@ -27,11 +28,12 @@ type WhisperExport struct {
 	Files, Metrics int64
 	Faulty         map[wsp.Reason]int64 // series that are not exported, or only in part
 
-	// Reported are the lines of the report: with Tree.Keep also those of earlier runs, because
+	// Reported is how many lines the report has: with Tree.Keep also those of earlier runs, because
 	// what the kept files lack is still missing.
-	Reported map[string]bool
+	Reported int64
 
-	report statefile.Report
+	report  statefile.Report
+	earlier map[string]bool // lines of earlier runs
 }
 
 // CheckEmpty returns an error if the directory of the export is not empty. The directory
@@ -58,12 +60,13 @@ func (j *WhisperExport) CheckEmpty() error {
 // Run exports all metrics.
 func (j *WhisperExport) Run(ctx context.Context) (err error) {
 	j.Tree.Done, j.Faulty, j.report.Path = j.done, map[wsp.Reason]int64{}, j.Rejected
-	if !j.Tree.Keep {
-		if err := statefile.Remove(j.Rejected); err != nil {
-			return err
-		}
+	if j.Tree.Keep {
+		j.earlier, err = j.report.Lines()
+		j.Reported = int64(len(j.earlier))
+	} else {
+		err = statefile.Remove(j.Rejected)
 	}
-	if j.Reported, err = j.report.Lines(); err != nil {
+	if err != nil {
 		return err
 	}
 	if err := j.Tree.Begin(); err != nil {
@@ -101,14 +104,14 @@ func (j *WhisperExport) done(o *wsp.Exported) error {
 			continue // --keep asks for this
 		}
 		j.Faulty[f.Reason]++
-		line := fmt.Sprintf("%s: %s: %s\n", o.Series, f.Reason, f.Text)
-		if j.Reported[line] {
+		line := strings.ReplaceAll(fmt.Sprintf("%s: %s: %s", o.Series, f.Reason, f.Text), "\n", `\n`) + "\n" // a name may have line breaks
+		if j.earlier[line] {
 			continue
 		}
 		if err := j.report.Add(line); err != nil {
 			return err
 		}
-		j.Reported[line] = true
+		j.Reported++
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ type Export struct {
 	Hashed bool  // files of series with tags are named by a hash
 	Keep   bool  // existing files are kept; else they are replaced
 
-	// Done is called for each series. Its error ends the export.
+	// Done is called for each series, before its file gets its name. Its error ends the export.
 	Done func(*Exported) error
 
 	spool   *spool
@@ -346,11 +346,22 @@ func (r *reader) finish() error {
 			return fmt.Errorf("write the file of %s: %w", clip.Text(r.series, 200), err)
 		}
 	}
-	return r.export.Done(&r.out)
+	err := r.export.Done(&r.out)
+	if r.out.File == "" {
+		return err
+	}
+	path := r.path(r.out.File)
+	if err != nil { // with Keep, the file would be kept and its faults not reported
+		return errors.Join(err, remove(path+unfinished))
+	}
+	return os.Rename(path+unfinished, path)
 }
 
-// write writes the file under a temporary name and renames it, so that an existing file
-// is always complete.
+// unfinished is the end of the name under which a file is written. It gets its own name once its
+// faults are reported, so that an existing file is always complete.
+const unfinished = ".new"
+
+// write writes the file under its temporary name.
 func (r *reader) write() error {
 	how, renamed := r.inHeader()
 	h, err := whisper.NewHeader(r.policy.Rule.Stages, how)
@@ -362,7 +373,7 @@ func (r *reader) write() error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return err
 	}
-	fresh := path + ".new"
+	fresh := path + unfinished
 	if err := r.fill(fresh, h); err != nil {
 		return errors.Join(err, remove(fresh))
 	}
@@ -374,7 +385,7 @@ func (r *reader) write() error {
 		text := fmt.Sprintf("the points are %s values; the header says %s, which carbon uses for later points", r.policy.Aggregation.Method, how.Method)
 		r.out.Faults = append(r.out.Faults, Fault{Reason: NoMethod, Text: text})
 	}
-	return os.Rename(fresh, path)
+	return nil
 }
 
 func remove(path string) error {
