@@ -167,12 +167,17 @@ func (e *Engine) expire(ctx context.Context, l *line, k known, before time.Time)
 	}
 	r := Range{At(first[0]), At(end)}
 	if k.hasPayloads() { // this may take long; appends continue meanwhile
-		if err := e.erasePayloads(ctx, l, k, r, before, false); err != nil {
-			return err
+		for rest, end := r, false; !end; {
+			if rest.From, end, err = e.expirePayloads(ctx, l, k, rest, before); err != nil {
+				return err
+			}
 		}
 	}
 	l.work.Lock()
 	defer l.work.Unlock()
+	if l.known().Retention != k.Retention {
+		return nil
+	}
 	if err := e.erase(ctx, l, k, r, before, true); err != nil {
 		return err
 	}
@@ -180,6 +185,18 @@ func (e *Engine) expire(ctx context.Context, l *line, k known, before time.Time)
 		e.metrics.expired.Add(float64(len(starts)))
 		return e.shelf.Unmark(ctx, l.name, starts, before.Add(-unmarkAfter*e.markLife()))
 	})
+}
+
+// expirePayloads removes one batch as erasePayloadBatch does. Where no other process writes, the shelf
+// does not look at before. So once this process has another retention, nothing more is removed: events
+// that the former one would not have accepted may be there.
+func (e *Engine) expirePayloads(ctx context.Context, l *line, k known, r Range, before time.Time) (next Position, end bool, err error) {
+	l.work.Lock()
+	defer l.work.Unlock()
+	if l.known().Retention != k.Retention {
+		return r.From, true, nil
+	}
+	return e.erasePayloadBatch(ctx, l, k, r, before, true)
 }
 
 // adapt proposes a layout that suits the rate of a timeline that this process writes to.

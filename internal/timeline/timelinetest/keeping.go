@@ -220,6 +220,45 @@ func setWall(t *time.Time, d time.Duration) {
 	*(*uint64)(unsafe.Pointer(t)) += uint64(d/time.Second) << 30
 }
 
+// A marking shelf does something before it lists marks.
+type marking struct {
+	timeline.Shelf
+	before func()
+}
+
+func (m *marking) Marks(ctx context.Context, name string, from, toExcl int64, d timeline.Direction, limit int) ([]int64, error) {
+	m.before()
+	return m.Shelf.Marks(ctx, name, from, toExcl, d, limit)
+}
+
+// testRetentionDuringUpkeep: an event that is accepted by a longer retention, which this process got
+// while its upkeep removed events by the former one, stays.
+func testRetentionDuringUpkeep(t *testing.T, s *suite) {
+	for _, mode := range []timeline.Mode{timeline.Materialised, timeline.Index} {
+		m := &marking{s.shelf, func() {}}
+		var shelf timeline.Shelf = m
+		if w, ok := s.shelf.(timeline.Whole); ok {
+			shelf = struct {
+				*marking
+				timeline.Whole
+			}{m, w}
+		}
+		e, name, old := s.engine(shelf, time.Now), s.name(string(mode)), time.Now().Add(-2*time.Hour).UnixMicro()
+		s.propose(e, name, timeline.Proposal{Mode: mode})
+		s.append(e, event(old, "gone", name))
+		s.retain(e, name, time.Hour)
+		m.before = sync.OnceFunc(func() {
+			s.retain(e, name, 24*time.Hour)
+			s.append(e, event(old, "kept", name))
+		})
+		s.must(e.Upkeep(s.ctx()))
+		all, _ := s.pages(e, timeline.Query{Timelines: []string{name}}, nil)
+		if !slices.ContainsFunc(all, func(f timeline.Found) bool { return f.ID == "kept" && !f.Missing }) {
+			t.Errorf("%s: events %+v", mode, all)
+		}
+	}
+}
+
 // A dropping shelf reports each payload that is dropped.
 type dropping struct {
 	timeline.Shelf

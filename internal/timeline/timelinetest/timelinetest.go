@@ -58,6 +58,7 @@ func Run(t *testing.T, open func(t *testing.T) timeline.Shelf) {
 		{"engine/retention", testRetention},
 		{"engine/retention changed elsewhere", testRetentionElsewhere},
 		{"engine/asleep", testAsleep},
+		{"engine/retention changed during upkeep", testRetentionDuringUpkeep},
 		{"engine/deletion", testDeletion},
 		{"engine/delete many by id", testDeleteManyByID},
 		{"engine/delete slowly", testDeleteSlowly},
