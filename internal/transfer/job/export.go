@@ -40,7 +40,7 @@ func (e *Export) Resumable() bool { return e.out != nil && e.Recovery != "" && e
 
 // Run exports what earlier runs have not exported.
 func (e *Export) Run(ctx context.Context) (err error) {
-	recovery, err := openRecovery(e.Recovery)
+	recovery, err := openRecovery(e.Recovery, e.Path)
 	if err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func (e *Export) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, e.out.close()) }()
-	if err := recovery.begin(e.out); err != nil {
+	if err := recovery.mend(); err != nil {
 		return err
 	}
 	names := e.Only

@@ -65,8 +65,7 @@ func openExport(path string, stdout io.Writer, appending, resuming, mending bool
 	return e, nil
 }
 
-// lock keeps another export from writing to the same file, which would mix the lines of both. path
-// may be a link, such as /dev/fd/3: the lock is beside the file itself.
+// lock keeps another export from writing to the same file, which would mix the lines of both.
 func (e *exportFile) lock(path string, stdout io.Writer) error {
 	info, err := e.f.Stat()
 	if err != nil || !info.Mode().IsRegular() { // a pipe or a device
@@ -77,11 +76,18 @@ func (e *exportFile) lock(path string, stdout io.Writer) error {
 			return fmt.Errorf("%s is the standard output; to write to it, leave out -f", path)
 		}
 	}
-	if path, err = filepath.EvalSymlinks(path); err != nil {
-		return err
-	}
-	e.own, err = statefile.Lock(path, "write to another file with -f")
+	e.own, err = lockFile(path, "write to another file with -f")
 	return err
+}
+
+// lockFile locks a file that exists. path may be a link, such as /dev/fd/3: the lock is beside the file
+// itself.
+func lockFile(path, instead string) (io.Closer, error) {
+	path, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return nil, err
+	}
+	return statefile.Lock(path, instead)
 }
 
 // begin removes an earlier export from the file, on its first call. The caller has something to write

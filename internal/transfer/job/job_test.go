@@ -452,6 +452,26 @@ func TestExportsAtOnce(t *testing.T) {
 	}
 }
 
+// A second export with the same recovery file is refused while the first one runs, also to another file:
+// each would skip what the other one has exported.
+func TestExportsWithOneRecoveryFile(t *testing.T) {
+	w, dir := newWorld(t), t.TempDir()
+	run := func(s Source, name string) error {
+		return (&Export{Source: s, Path: filepath.Join(dir, name), Recovery: filepath.Join(dir, "done"), Within: model.AllTime, Progress: quiet()}).Run(t.Context())
+	}
+	err := run(listing{Local{w.store}, func() {
+		if err := run(Local{w.store}, "second"); err == nil || !strings.Contains(err.Error(), "done.lock is locked") || !strings.Contains(err.Error(), "-r") {
+			t.Errorf("the second: %v", err)
+		}
+	}}, "first")
+	if err != nil {
+		t.Errorf("the first: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "done.lock")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the lock is left: %v", err)
+	}
+}
+
 // A device can be the file of an export, as /dev/stdout can. It cannot be synced.
 func TestExportToADevice(t *testing.T) {
 	e := &Export{Source: newWorld(t).remote, Path: os.DevNull, Within: model.AllTime, Progress: quiet()}
@@ -590,7 +610,7 @@ func TestRecoveryFileOfAnotherKind(t *testing.T) {
 	for _, c := range []struct{ file, recovery, want string }{
 		{"out.done", "out", "is an export"},
 		{"out.gz.done", "out.gz", "is an export"},
-		{"out", "out", "is an export"},
+		{"out", "out", "is both the output (-f) and the recovery file (-r)"},
 		{"new", "new", "is both the output (-f) and the recovery file (-r)"},
 		{"out.done", "out.done", "nothing was changed"},
 		{"out", "picture", "is not a list of metrics"},

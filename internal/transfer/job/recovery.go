@@ -3,7 +3,6 @@ package job
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -17,36 +16,55 @@ import (
 // A recovery is KairosDB's recovery file: the names of finished metrics, one a
 // line. A name is written after the points of its metric are on disk.
 type recovery struct {
-	f       *os.File // nil if there is none
+	f       *os.File  // nil if there is none
+	own     io.Closer // the lock of f
 	done    map[string]bool
 	whole   int64 // bytes of f that are complete lines
 	pending []byte
 	flushed time.Time
 }
 
-func openRecovery(path string) (*recovery, error) {
+// openRecovery opens and locks the file at path. output is the file of the export.
+func openRecovery(path, output string) (*recovery, error) {
 	r := &recovery{done: map[string]bool{}, flushed: time.Now()}
 	if path == "" {
 		return r, nil
 	}
-	f, err := os.OpenFile(filepath.Clean(path), os.O_RDWR|os.O_CREATE, 0o644)
-	if err != nil {
+	var err error
+	if r.f, err = os.OpenFile(filepath.Clean(path), os.O_RDWR|os.O_CREATE, 0o644); err != nil {
 		return nil, err
 	}
-	whole, err := r.read(f)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("read the recovery file (-r) %s: %w", path, err), f.Close())
+	if err := r.begin(path, output); err != nil {
+		return nil, errors.Join(err, r.close())
 	}
-	r.f, r.whole = f, whole
 	return r, nil
+}
+
+// begin locks the file: an export that wrote its names there too would make this one skip metrics. Then it
+// reads the file.
+func (r *recovery) begin(path, output string) error {
+	own, err := r.f.Stat()
+	if err != nil {
+		return err
+	}
+	if other, err := os.Stat(output); err == nil && os.SameFile(own, other) {
+		return fmt.Errorf("%s is both the output (-f) and the recovery file (-r): give two files; nothing was changed", output)
+	}
+	if !own.Mode().IsRegular() {
+		return fmt.Errorf("the recovery file (-r) %s is not a regular file", path)
+	}
+	if r.own, err = lockFile(path, "name another file with -r"); err != nil {
+		return err
+	}
+	if r.whole, err = r.read(r.f); err != nil {
+		return fmt.Errorf("read the recovery file (-r) %s: %w", path, err)
+	}
+	return nil
 }
 
 // read reads the names in f and returns the length of its complete lines. The caller truncates the
 // rest, so read refuses a file that is not a list of names, such as an export given by mistake.
 func (r *recovery) read(f *os.File) (whole int64, err error) {
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return 0, cmp.Or(err, errors.New("it is not a regular file"))
-	}
 	in := bufio.NewReader(f)
 	head, err := in.Peek(len(exportHead))
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -69,23 +87,11 @@ func (r *recovery) read(f *os.File) (whole int64, err error) {
 	return int64(len(text)), nil
 }
 
-// begin truncates a name that an interruption left incomplete. It must be called after out is opened.
-func (r *recovery) begin(out *exportFile) error {
+// mend truncates a name that an interruption left incomplete. It must be called after the export's file is
+// opened.
+func (r *recovery) mend() error {
 	if r.f == nil {
 		return nil
-	}
-	if out.f != nil {
-		own, err := r.f.Stat()
-		if err != nil {
-			return err
-		}
-		other, err := out.f.Stat()
-		if err != nil {
-			return err
-		}
-		if os.SameFile(own, other) {
-			return fmt.Errorf("%s is both the output (-f) and the recovery file (-r): give two files; nothing was changed", out.f.Name())
-		}
 	}
 	if _, err := r.f.Seek(r.whole, io.SeekStart); err != nil {
 		return err
@@ -125,5 +131,9 @@ func (r *recovery) close() error {
 	if r.f == nil {
 		return nil
 	}
-	return r.f.Close()
+	err := r.f.Close()
+	if r.own != nil {
+		err = errors.Join(err, r.own.Close())
+	}
+	return err
 }
