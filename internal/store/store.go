@@ -235,8 +235,9 @@ type Selection struct {
 	Tick func(work int) error
 
 	// Hold, if not nil, is called before the store holds bytes of names and series that it has
-	// read for the view, and with a negative number once it holds them no longer. Its error ends
-	// the selection. Any goroutine may call it. A store that has them in memory anyway need not.
+	// read for the view, or of samples that the cursors of these series gather, and with a negative
+	// number once it holds them no longer. It may wait, and its error ends the selection or the
+	// cursor. Any goroutine may call it. A store that has them in memory anyway need not.
 	Hold func(bytes int64) error
 }
 
