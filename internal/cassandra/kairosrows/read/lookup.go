@@ -68,6 +68,9 @@ func (l *Look) eachKey(ctx context.Context, sel store.Selection, limit int, f fu
 	if err != nil {
 		return err
 	}
+	if sel.Limit == 1 { // a list of names asks so whether a metric has series, one metric after the other
+		defer l.forget(s, states)
+	}
 	return work.Parallel(ctx, cap(l.slots), len(states), "look up the series of a row time", func(ctx context.Context, i int) error {
 		p := l.partition(sel.Metric, states[i])
 		keys, err := l.keysOf(ctx, p, want)
@@ -134,7 +137,7 @@ func (l *Look) readKnown(ctx context.Context, s rowkey.Span, possible []rowkey.P
 		}
 		states = append(states, state)
 	}
-	return states, nil
+	return states, l.hold(int64(len(states)) * rowTimeBytes)
 }
 
 // rowTimes returns the possible partitions of a span, if they are few.

@@ -129,3 +129,29 @@ func TestMemoryOfNames(t *testing.T) {
 		t.Errorf("%d bytes are held, and %d row times", n, len(look.partitions))
 	}
 }
+
+// TestMemoryOfSelectionsOfOne: a list of names by time or tags, which selects one series of one metric after
+// the other, keeps nothing of their row times, whether or not the cache has row keys of them.
+func TestMemoryOfSelectionsOfOne(t *testing.T) {
+	b := newReadBench(t, readConfig(), nil)
+	for i, name := range []string{"a", "b", "c"} {
+		b.FillKeys(b.Name(name), keyspacetest.CityTime(0), wideKeys(1+i%2))
+	}
+	look := b.reader.Look()
+	var held atomic.Int64
+	hold := func(bytes int64) error { held.Add(bytes); return nil }
+	for range 3 {
+		for i, name := range []string{"a", "b", "c", "none"} {
+			from := keyspacetest.CityTime(0)
+			sel := store.Selection{Metric: b.Name(name), Range: model.TimeRange{StartMS: from, EndMS: from + 1}, AnyOrder: true, Limit: 1, LimitKey: "query.max_series", Hold: hold}
+			found, err := look.Select(t.Context(), sel)
+			if _, limited := errors.AsType[*store.LimitError](err); limited != (i == 1) || err == nil && (found.Len() == 1) == (i == 3) {
+				t.Errorf("%s: %v, %v", name, found, err)
+			}
+			// Only row keys count on: some 200 bytes of each metric.
+			if n := held.Load(); n < 0 || n >= 2*rowTimeBytes || len(look.states)+len(look.legacy) > 0 {
+				t.Errorf("%s: %d bytes are held", name, n)
+			}
+		}
+	}
+}
