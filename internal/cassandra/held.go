@@ -6,9 +6,9 @@ import (
 )
 
 // heldOf collects the spool's samples of a series in the range, the newest of each
-// time. It includes expired samples, since they hide older ones in the keyspaces. It takes
-// bytes for them from the memory of the request, which release gives back, after an error too:
-// after an outage, a spool may have any number of samples of a series.
+// time. It includes expired samples, since they hide older ones in the keyspaces. After an
+// outage, there may be any number of them, so their bytes are taken from the memory of the
+// request. The caller must release these, also after an error.
 func (v *view) heldOf(sel selected, o store.ReadOptions) (held model.Columns, bytes int64, err error) {
 	var run, spare model.Columns
 	for _, id := range sel.pending {
@@ -23,7 +23,7 @@ func (v *view) heldOf(sel selected, o store.ReadOptions) (held model.Columns, by
 			}
 			from, to := run.Within(o.Range)
 			held.Append(&run, from, to)
-			more := int64(held.Len()*sampleBytes+len(held.Data)) - bytes
+			more := held.Memory() - bytes
 			if err := v.hold(more); err != nil {
 				return held, bytes, err
 			}
@@ -37,9 +37,6 @@ func (v *view) heldOf(sel selected, o store.ReadOptions) (held model.Columns, by
 	}
 	return held, bytes, nil
 }
-
-// sampleBytes is about the memory of a sample, without its text.
-const sampleBytes = 24
 
 // hold takes memory for what the request keeps, or gives some back.
 func (v *view) hold(bytes int64) error {

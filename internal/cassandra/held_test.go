@@ -36,7 +36,7 @@ func TestMemoryOfHeldSamples(t *testing.T) {
 		}
 		before := held.Load()
 		cursor := v.Read(t.Context(), series, all())
-		if n := held.Load() - before; n != samplesOfAStory*sampleBytes {
+		if n := held.Load() - before; n != samplesOfAStory*24 {
 			t.Errorf("%d bytes are held", n)
 		}
 		if cursor.Close(); held.Load() != before {

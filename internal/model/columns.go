@@ -33,6 +33,12 @@ type Columns struct {
 // Len returns the number of samples.
 func (c *Columns) Len() int { return len(c.Times) }
 
+// Memory is about how many bytes the samples take in memory.
+func (c *Columns) Memory() int64 {
+	const each = 24 // time, value or offset, time-to-live
+	return int64(c.Len())*each + int64(len(c.Data))
+}
+
 // Reset empties c and keeps its memory.
 func (c *Columns) Reset() {
 	c.Times, c.Values, c.TTLs = c.Times[:0], c.Values[:0], c.TTLs[:0]

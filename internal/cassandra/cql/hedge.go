@@ -149,8 +149,7 @@ func (h *hedge) begin() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	id, _ := h.first.node()
-	left := h.call.gone != nil && h.call.gone() != nil
-	if h.ended || left || id == "" {
+	if h.ended || h.call.gone() != nil || id == "" {
 		return
 	}
 	may := s.hedging.take()

@@ -165,7 +165,7 @@ func TestHedge(t *testing.T) {
 				calls := 0
 				began := time.Now()
 				first := &attempt{statement: "read", kind: reads}
-				err := s.hedged(t.Context(), call{st: &Statement{Name: "read"}, kind: reads, size: 10, timeout: time.Minute, run: func(ctx context.Context, _ *gocql.Session) error {
+				err := s.hedged(t.Context(), call{st: &Statement{Name: "read"}, kind: reads, size: 10, timeout: time.Minute, gone: t.Context().Err, run: func(ctx context.Context, _ *gocql.Session) error {
 					a, do := attemptOf(ctx), x.first
 					if a != first {
 						do = x.second

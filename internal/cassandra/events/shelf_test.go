@@ -85,17 +85,6 @@ func TestShelf(t *testing.T) {
 	t.Run("troubles", func(t *testing.T) { testTroubles(t, address, session.KeyspaceName()) })
 }
 
-// A marking shelf does something before it lists marks.
-type marking struct {
-	timeline.Shelf
-	before func()
-}
-
-func (m *marking) Marks(ctx context.Context, name string, from, toExcl int64, d timeline.Direction, limit int) ([]int64, error) {
-	m.before()
-	return m.Shelf.Marks(ctx, name, from, toExcl, d, limit)
-}
-
 // testRetentionDuringUpkeep: another server makes the retention longer after upkeep has read it, and
 // accepts an event that is past the former one. The event stays, although the clock of that server is
 // behind.
@@ -118,7 +107,7 @@ func testRetentionDuringUpkeep(t *testing.T, session *cql.Session) {
 			retain(24 * time.Hour)
 			appendAll(t, other, event(old, "kept", "data", name))
 		})
-		mine := openEngine(t, &marking{openShelf(t, session, Options{Node: "first"}), once}, nil)
+		mine := openEngine(t, &timelinetest.Marking{Shelf: openShelf(t, session, Options{Node: "first"}), Before: once}, nil)
 		if err := mine.Upkeep(t.Context()); err != nil {
 			t.Error(err)
 		}

@@ -220,14 +220,15 @@ func setWall(t *time.Time, d time.Duration) {
 	*(*uint64)(unsafe.Pointer(t)) += uint64(d/time.Second) << 30
 }
 
-// A marking shelf does something before it lists marks.
-type marking struct {
+// A Marking shelf calls Before each time before it lists marks.
+type Marking struct {
 	timeline.Shelf
-	before func()
+	Before func()
 }
 
-func (m *marking) Marks(ctx context.Context, name string, from, toExcl int64, d timeline.Direction, limit int) ([]int64, error) {
-	m.before()
+// Marks implements timeline.Shelf.
+func (m *Marking) Marks(ctx context.Context, name string, from, toExcl int64, d timeline.Direction, limit int) ([]int64, error) {
+	m.Before()
 	return m.Shelf.Marks(ctx, name, from, toExcl, d, limit)
 }
 
@@ -235,11 +236,11 @@ func (m *marking) Marks(ctx context.Context, name string, from, toExcl int64, d 
 // while its upkeep removed events by the former one, stays.
 func testRetentionDuringUpkeep(t *testing.T, s *suite) {
 	for _, mode := range []timeline.Mode{timeline.Materialised, timeline.Index} {
-		m := &marking{s.shelf, func() {}}
+		m := &Marking{s.shelf, func() {}}
 		var shelf timeline.Shelf = m
 		if w, ok := s.shelf.(timeline.Whole); ok {
 			shelf = struct {
-				*marking
+				*Marking
 				timeline.Whole
 			}{m, w}
 		}
@@ -247,7 +248,7 @@ func testRetentionDuringUpkeep(t *testing.T, s *suite) {
 		s.propose(e, name, timeline.Proposal{Mode: mode})
 		s.append(e, event(old, "gone", name))
 		s.retain(e, name, time.Hour)
-		m.before = sync.OnceFunc(func() {
+		m.Before = sync.OnceFunc(func() {
 			s.retain(e, name, 24*time.Hour)
 			s.append(e, event(old, "kept", name))
 		})

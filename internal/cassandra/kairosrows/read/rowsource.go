@@ -129,16 +129,13 @@ func (s *rowSource) readRow(r Row, o store.ReadOptions, dst *model.Columns) erro
 // hold takes memory for samples of overlapping rows: a client can send any number of them.
 func (s *rowSource) hold(c *model.Columns) error {
 	const copies = 2 // sorting and reversing make one
-	n := copies * int64(c.Len()*sampleBytes+len(c.Data))
+	n := copies * c.Memory()
 	if err := s.look.hold(n); err != nil {
 		return err
 	}
 	s.held += n
 	return nil
 }
-
-// sampleBytes is about the memory of a sample without its text.
-const sampleBytes = 24
 
 func (s *rowSource) release() {
 	_ = s.look.hold(-s.held) // giving back does not fail
