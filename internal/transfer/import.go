@@ -310,7 +310,7 @@ func damaged(err error) error {
 type damagedError struct{ err error }
 
 func (e *damagedError) Error() string {
-	return "the gzip is damaged or incomplete: " + e.err.Error() + "; import a sound copy of it: points of damaged lines may be stored with wrong times or values"
+	return "the gzip is damaged or incomplete: " + e.err.Error() + "; import a sound copy of it: points of damaged lines may have been stored with wrong times or values"
 }
 
 func (e *damagedError) Unwrap() error { return e.err }

@@ -25,7 +25,7 @@ type Statement struct {
 	Name     string // snake_case; a label of metrics, so there must be few different ones
 	Text     string
 	PageSize int  // rows per page, for at most 4 MiB; 0 is for rows that may be long: pages of about 1 MiB
-	RowBytes int  // most bytes of a row, for rows that may be much longer than row keys: see pageRoom. Without PageSize, pages are short
+	RowBytes int  // longest possible row, for rows that may be much longer than row keys, without PageSize: pages are short, and share pageRoom
 	Scan     bool // reads more than one partition, with scan_timeout
 	Level    Level
 	Prefetch bool // fetch a page while the previous one is being read
@@ -284,10 +284,9 @@ func (s *Session) admit(ctx context.Context, c call, a *attempt) (release func()
 	}, nil
 }
 
-// await executes run, which calls release, and returns when it or ctx has ended. A node continues with a
-// statement whose caller has left, so the statement counts as in flight until it has ended. Otherwise clients
-// that leave soon, and come again, would make the node's queue as long as they want, with all other
-// statements in it.
+// await executes run, which calls release, and returns when run or ctx has ended. A node continues with a
+// statement whose caller has left, so the statement counts as in flight until the node has answered.
+// Otherwise, clients that cancel and repeat their requests could fill the node's queue without bound.
 func (s *Session) await(ctx context.Context, release func(), run func(context.Context) error) error {
 	done := make(chan error, 1)
 	if !s.spawn(func() {

@@ -792,7 +792,7 @@ func (f *fleet) follow(m *member, name string) {
 		f.following[name] = w
 	}
 	next := w.next
-	f.following[name] = &following{seen: map[timeline.Position]int64{}} // another one beside this begins anew
+	f.following[name] = &following{seen: map[timeline.Position]int64{}} // a concurrent follower starts over
 	f.mu.Unlock()
 	from := f.time()
 	limit := timeline.Limit{Entries: 1 + f.pick(20), Bytes: 1 << 20}

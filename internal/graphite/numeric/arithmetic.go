@@ -40,10 +40,11 @@ func Round(v float64, decimals int64) float64 {
 	return out
 }
 
-// Log is the natural logarithm. math.Log takes subnormal numbers for the smallest normal one on
-// some machines.
+// Log is the natural logarithm. On amd64, math.Log of all subnormal numbers is that of the smallest
+// normal one.
 func Log(v float64) float64 {
-	if smallestNormal := 0x1p-1022; 0 < v && v < smallestNormal {
+	const smallestNormal = 0x1p-1022
+	if 0 < v && v < smallestNormal {
 		return math.Log(v*0x1p54) - 54*math.Ln2
 	}
 	return math.Log(v)

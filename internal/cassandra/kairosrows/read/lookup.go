@@ -68,7 +68,7 @@ func (l *Look) eachKey(ctx context.Context, sel store.Selection, limit int, f fu
 	if err != nil {
 		return err
 	}
-	if sel.Limit == 1 { // a list of names asks so whether a metric has series, one metric after the other
+	if sel.Limit == 1 { // lists of names ask one metric after the other whether it has series
 		defer l.forget(s, states)
 	}
 	return work.Parallel(ctx, cap(l.slots), len(states), "look up the series of a row time", func(ctx context.Context, i int) error {

@@ -255,8 +255,8 @@ func (l *Look) eachKeyOf(ctx context.Context, metric string, f func([]rowkey.Key
 	})
 }
 
-// forget drops what the Look has read about the row times of a metric, of which a list of all metrics would
-// otherwise gather.
+// forget drops what the Look has read about the row times of a metric. Without it, a request that goes
+// through all metrics would keep the row times of all of them.
 func (l *Look) forget(s rowkey.Span, states []rowkey.RowTime) {
 	l.mu.Lock()
 	kept := l.states[s] != nil
