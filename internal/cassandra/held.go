@@ -1,18 +1,21 @@
 package cassandra
 
 import (
+	"math"
+
 	"varve/internal/model"
 	"varve/internal/store"
 )
 
 // heldOf collects the spool's samples of a series in the range, the newest of each
-// time. It includes expired samples, since they hide older ones in the keyspaces. After an
+// time. They have the times at which they are stored, so that those that the keyspace has already
+// replace their copies there. It includes expired samples, since they hide older ones in the keyspaces. After an
 // outage, there may be any number of them, so their bytes are taken from the memory of the
 // request. The caller must release these, also after an error.
 func (v *view) heldOf(sel selected, o store.ReadOptions) (held model.Columns, bytes int64, err error) {
 	var run, spare model.Columns
 	for _, id := range sel.pending {
-		runs, err := v.pending.Runs(id, o.Range)
+		runs, err := v.pending.Runs(id, v.sent(o.Range), v.cuts != nil)
 		if err != nil {
 			return held, bytes, err
 		}
@@ -22,6 +25,10 @@ func (v *view) heldOf(sel selected, o store.ReadOptions) (held model.Columns, by
 				return held, bytes, err
 			}
 			from, to := run.Within(o.Range)
+			if v.cuts != nil {
+				v.cut(&run, &spare, o.Range)
+				from, to = 0, run.Len()
+			}
 			held.Append(&run, from, to)
 			more := held.Memory() - bytes
 			if err := v.hold(more); err != nil {
@@ -36,6 +43,39 @@ func (v *view) heldOf(sel selected, o store.ReadOptions) (held model.Columns, by
 		held.Reverse(&spare)
 	}
 	return held, bytes, nil
+}
+
+// cutMost is the most by which the stored time of a sample is earlier than its own.
+const cutMost = 999
+
+// sent returns the range of the samples' own times whose stored times may be in r.
+func (v *view) sent(r model.TimeRange) model.TimeRange {
+	if v.cuts == nil {
+		return r
+	}
+	return model.TimeRange{StartMS: max(r.StartMS, math.MinInt64+cutMost) - cutMost, EndMS: min(r.EndMS, math.MaxInt64-cutMost) + cutMost}
+}
+
+// cut gives the samples of a run the times at which they are stored, and drops those that a query
+// of r does not return. Of samples that share a cell, it keeps the one that the keyspace will have:
+// the last that was acknowledged, and of samples with the same stamp the one with the latest time.
+func (v *view) cut(run, spare *model.Columns, r model.TimeRange) {
+	drop := make([]bool, run.Len())
+	last, lastRow := -1, int64(0)
+	for i, ms := range run.Times {
+		row, storedMS, shown := v.cuts.Place(ms, r)
+		shared := last >= 0 && row == lastRow && storedMS == run.Times[last]
+		if !shown || shared && len(run.Stamps) > 0 && run.Stamps[i] < run.Stamps[last] {
+			drop[i] = true
+			continue
+		}
+		if shared {
+			drop[last] = true
+		}
+		run.Times[i], last, lastRow = storedMS, i, row
+	}
+	run.Stamps = run.Stamps[:0]
+	run.Drop(spare, func(i int) bool { return drop[i] })
 }
 
 // hold takes memory for what the request keeps, or gives some back.

@@ -43,6 +43,8 @@ func (d *fakeDeleter) Recorded(_ context.Context, fromMS int64, f func(int64, st
 	return nil
 }
 
+func (d *fakeDeleter) Cuts() bool { return true }
+
 // Place has rows of 100 ms, and forgets the last digit of a time from 100 on.
 func (d *fakeDeleter) Place(ms int64, r model.TimeRange) (rowTimeMS, storedMS int64, deleted bool) {
 	if rowTimeMS = ms - ms%100; ms >= 100 {

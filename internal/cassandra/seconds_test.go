@@ -45,3 +45,51 @@ func TestDeleteInSeconds(t *testing.T) {
 		}
 	}
 }
+
+// TestWaitingInSeconds: in a keyspace of seconds, points that wait in the spool have the times at
+// which they are stored: a query finds the same before, while and after they are written, and none
+// of them twice.
+func TestWaitingInSeconds(t *testing.T) {
+	c := clustersConfig(t)
+	dropAfter(t, c)
+	c.Schema.RowTimeUnit, c.Schema.RowWidth = "SECONDS", 1_814_400
+	s := ready(t, openStore(t, c, Options{}))
+	const second = int64(1000)
+	const first = int64(1_700_000_000_123)
+	samples := map[int64]int64{}
+	for i := range int64(30) {
+		samples[first+i*10*second] = i
+	}
+	put(t, s, "m", "x", samples)
+	laterOn()
+	put(t, s, "m", "x", map[int64]int64{first + 300: 100, first + 10*second - 100: 101}) // the seconds of two of them
+	laterOn()
+	put(t, s, "m", "x", map[int64]int64{first + 100: 102})
+	put(t, s, "m", "y", map[int64]int64{-5: 1, -1: 2, 1234: 3})
+	ranges := []store.ReadOptions{all()}
+	for from := first - 2*second; from < first+22*second; from += 333 {
+		ranges = append(ranges, between(from, from), between(from, from+700), between(from, from+15*second))
+	}
+	last := all()
+	last.Descending, last.Limit = true, 3
+	ranges = append(ranges, last)
+	v, err := s.View(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	var before [][]string
+	for _, o := range ranges {
+		before = append(before, answer(t, s, "m", o))
+	}
+	flushed(t, s)
+	for i, o := range ranges {
+		after := answer(t, s, "m", o)
+		same(t, fmt.Sprintf("before the points of %v were written", o.Range), before[i], after...)
+		while, err := askView(t.Context(), v, "m", o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, fmt.Sprintf("while the points of %v were written", o.Range), while, after...)
+	}
+}

@@ -44,6 +44,9 @@ func (s *Store) viewOf(ctx context.Context, own []*cluster) (*view, error) {
 	for _, c := range own {
 		v.keyspaces = append(v.keyspaces, newKeyspace(c))
 	}
+	if ks := s.written.keyspace(); ks != nil && ks.Deleter().Cuts() {
+		v.cuts = ks.Deleter()
+	}
 	return v, nil
 }
 
@@ -64,6 +67,7 @@ var (
 type view struct {
 	store     *Store
 	pending   *spool.View
+	cuts      layout.Repeater // places the samples of pending; nil if they are stored at their own times
 	keyspaces []*keyspace     // the written one first
 	own       int             // how many of these are the store's own; the others are lent, and have names of metrics of other stores
 	lent      []*view         // of the stores that lend a keyspace
@@ -253,7 +257,7 @@ func (v *view) find(ctx context.Context, sel store.Selection) (*selection, error
 	if err := v.ask(ctx, sel, s.found); err != nil {
 		return nil, err
 	}
-	ids, err := v.pending.Select(ctx, sel.Metric, sel.Matchers, sel.Range, sel.Tick)
+	ids, err := v.pending.Select(ctx, sel.Metric, sel.Matchers, v.sent(sel.Range), sel.Tick)
 	if err != nil {
 		return nil, err
 	}

@@ -182,7 +182,7 @@ func (p *spooled) wantNoted() (points int) {
 	}
 	var all []int64
 	for it := ids.Iterator(); it.HasNext(); {
-		runs, err := view.Runs(model.SeriesNumber(it.Next()), model.AllTime)
+		runs, err := view.Runs(model.SeriesNumber(it.Next()), model.AllTime, false)
 		if err != nil {
 			p.Fatal(err)
 		}

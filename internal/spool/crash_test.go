@@ -90,7 +90,7 @@ func (c *crashSeries) check(t testing.TB, s *Spool, r *remote) (int64, error) {
 	}
 	var runs []head.Run
 	for _, id := range ids {
-		if runs, err = v.Runs(id, model.AllTime); err != nil {
+		if runs, err = v.Runs(id, model.AllTime, false); err != nil {
 			return 0, err
 		}
 		for i := range runs {

@@ -198,7 +198,7 @@ func (c content) overlay(t testing.TB, v *View, metrics ...string) {
 			if !ok {
 				t.Fatalf("series %d is not known", id)
 			}
-			runs, err := v.Runs(id, model.AllTime)
+			runs, err := v.Runs(id, model.AllTime, false)
 			if err != nil {
 				t.Fatal(err)
 			}

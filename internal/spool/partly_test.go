@@ -50,7 +50,7 @@ func TestWrittenInPart(t *testing.T) {
 		}
 		runs := 0
 		for _, id := range ids {
-			of, err := v.Runs(id, model.AllTime)
+			of, err := v.Runs(id, model.AllTime, false)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -172,7 +172,7 @@ func (w *world) check(t *rapid.T) {
 		}
 		for _, id := range ids {
 			series, _ := v.SeriesOf(id)
-			runs, err := v.Runs(id, model.AllTime)
+			runs, err := v.Runs(id, model.AllTime, false)
 			if err != nil {
 				t.Fatal(err)
 			}

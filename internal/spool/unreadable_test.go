@@ -51,10 +51,10 @@ func TestUnreadableFiles(t *testing.T) {
 		id := model.SeriesNumber(ref)
 		v := s.View()
 		broken.Store(true)
-		if runs, err := v.Runs(id, model.AllTime); (name == "samples") != errors.Is(err, errorfs.ErrInjected) || err != nil && runs != nil {
+		if runs, err := v.Runs(id, model.AllTime, false); (name == "samples") != errors.Is(err, errorfs.ErrInjected) || err != nil && runs != nil {
 			t.Errorf("%s cannot be read: a query gets %d runs, %v", name, len(runs), err)
 		}
-		if runs, err := v.Runs(id, model.TimeRange{StartMS: 2500, EndMS: 3000}); err != nil || len(runs) != 1 {
+		if runs, err := v.Runs(id, model.TimeRange{StartMS: 2500, EndMS: 3000}, false); err != nil || len(runs) != 1 {
 			t.Errorf("%s cannot be read: a query of later samples gets %d runs, %v", name, len(runs), err)
 		}
 		run := head.Run{Stamps: true}
@@ -62,7 +62,7 @@ func TestUnreadableFiles(t *testing.T) {
 			t.Errorf("%s cannot be read: the sink gets %v", name, err)
 		}
 		broken.Store(false)
-		runs, err := v.Runs(id, model.AllTime)
+		runs, err := v.Runs(id, model.AllTime, false)
 		if err != nil || len(runs) != 2 || runs[0].Open.Len() != 2 || runs[1].Open.Len() != 2 {
 			t.Errorf("%s can be read again: a query gets %+v, %v", name, runs, err)
 		}

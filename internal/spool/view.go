@@ -130,14 +130,15 @@ func (v *View) SeriesOf(id model.SeriesNumber) (model.Series, bool) { return v.s
 
 // Runs returns the samples of a series that the generations hold near the range,
 // the oldest generation first. If two runs have a sample of the same time, the later
-// run's is valid. A run may exceed the range; callers clip it.
-func (v *View) Runs(id model.SeriesNumber, r model.TimeRange) ([]head.Run, error) {
+// run's is valid. A run may exceed the range; callers clip it. With stamps, runs have the
+// samples' write timestamps, as for Generation.Snapshot.
+func (v *View) Runs(id model.SeriesNumber, r model.TimeRange, stamps bool) ([]head.Run, error) {
 	var runs []head.Run
 	for _, g := range v.pending(id) {
 		if !g.has(id, r) {
 			continue
 		}
-		runs = append(runs, head.Run{})
+		runs = append(runs, head.Run{Stamps: stamps})
 		if _, err := g.Snapshot(id, r, &runs[len(runs)-1]); err != nil {
 			return nil, err
 		}

@@ -225,6 +225,9 @@ type Repeater interface {
 	// a deletion of r deletes it.
 	Place(ms int64, r model.TimeRange) (rowTimeMS, storedMS int64, deleted bool)
 
+	// Cuts reports whether samples may be stored at times other than their own.
+	Cuts() bool
+
 	// DeleteWritten removes samples of one metric that were written with a timestamp up
 	// to stampMS.
 	DeleteWritten(ctx context.Context, stampMS int64, metric string, written []Written) error

@@ -14,6 +14,7 @@ import (
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/cassandra/layout"
 	"varve/internal/model"
+	"varve/internal/rowtime"
 	"varve/internal/store"
 )
 
@@ -126,6 +127,9 @@ func (d *Deleter) Place(ms int64, r model.TimeRange) (rowTimeMS, storedMS int64,
 	shown := model.TimeRange{StartMS: spec.FirstShown(rowTimeMS, r.StartMS), EndMS: r.EndMS}
 	return rowTimeMS, storedMS, r.StartMS <= r.EndMS && shown.Contains(storedMS)
 }
+
+// Cuts implements layout.Repeater.
+func (d *Deleter) Cuts() bool { return d.ks.Spec.Unit == rowtime.Seconds }
 
 // DeleteWritten removes samples of one metric that were written with a timestamp up to stampMS,
 // as Delete does. The rows are known, so it does not look for them in the index. It is never a

@@ -163,6 +163,8 @@ func (k *keyspace) Place(ms int64, r model.TimeRange) (rowTimeMS, storedMS int64
 	return 0, ms, r.Contains(ms)
 }
 
+func (k *keyspace) Cuts() bool { return false }
+
 func (k *keyspace) DeleteWritten(context.Context, int64, string, []layout.Written) error { return nil }
 
 func (k *keyspace) Jobs(context.Context) ([]layout.Job, error) { return nil, nil }
