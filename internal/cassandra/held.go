@@ -65,7 +65,7 @@ func (v *view) cut(run, spare *model.Columns, r model.TimeRange) {
 	for i, ms := range run.Times {
 		row, storedMS, shown := v.cuts.Place(ms, r)
 		shared := last >= 0 && row == lastRow && storedMS == run.Times[last]
-		if !shown || shared && len(run.Stamps) > 0 && run.Stamps[i] < run.Stamps[last] {
+		if !shown || v.current && storedMS < r.StartMS || shared && len(run.Stamps) > 0 && run.Stamps[i] < run.Stamps[last] {
 			drop[i] = true
 			continue
 		}

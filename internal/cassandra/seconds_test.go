@@ -2,6 +2,7 @@ package cassandra
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"varve/internal/model"
@@ -92,4 +93,42 @@ func TestWaitingInSeconds(t *testing.T) {
 		}
 		same(t, fmt.Sprintf("while the points of %v were written", o.Range), while, after...)
 	}
+}
+
+// TestCurrentInSeconds: readers that store what they compute from samples, such as roll-ups, read
+// one range after the other. Each point is in one of them, whether it waits or not.
+func TestCurrentInSeconds(t *testing.T) {
+	c := clustersConfig(t)
+	dropAfter(t, c)
+	c.Schema.RowTimeUnit, c.Schema.RowWidth = "SECONDS", 1_814_400
+	s := ready(t, openStore(t, c, Options{}))
+	const minute = int64(60_000)
+	first := 1_700_000_000_000 / minute * minute
+	samples := map[int64]int64{}
+	for i := range int64(100) {
+		samples[first+i*minute] = i
+	}
+	put(t, s, "m", "x", samples)
+	check := func(what string) {
+		t.Helper()
+		v, err := store.OpenCurrent(t.Context(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer v.Close()
+		var pieces string
+		for from := first - minute; from < first+100*minute; from += 10 * minute {
+			got, err := askView(t.Context(), v, "m", between(from, from+10*minute-1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, line := range got {
+				pieces += strings.TrimPrefix(line, "x:")
+			}
+		}
+		same(t, what, []string{"x:" + pieces}, answer(t, s, "m", all())...)
+	}
+	check("while they wait")
+	flushed(t, s)
+	check("once they are stored")
 }

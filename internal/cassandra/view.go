@@ -74,6 +74,7 @@ type view struct {
 	ctx       context.Context // for read-ahead
 	cancel    context.CancelFunc
 	closed    atomic.Bool
+	current   bool                  // see ReadCurrent
 	partial   atomic.Bool           // an unavailable keyspace does not fail the answer
 	missing   atomic.Pointer[error] // why a keyspace was left out
 	holder    atomic.Value          // Hold of the request, a func(bytes int64) error; none if nobody counts its memory
@@ -322,6 +323,7 @@ func (v *view) AllowPartial() {
 
 // ReadCurrent implements store.CurrentView.
 func (v *view) ReadCurrent() {
+	v.current = true
 	for _, k := range v.keyspaces {
 		if k.look != nil {
 			k.look.Current()

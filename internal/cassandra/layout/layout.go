@@ -160,8 +160,8 @@ type Refusal struct {
 // A Look is the access of one request to the index. It reads no part of the index twice.
 type Look interface {
 	// Current makes the look read the present state from Cassandra, at a quorum, instead of
-	// copies that earlier looks have left in memory. It must be called before all other
-	// methods.
+	// copies that earlier looks have left in memory, and return samples of the range only. It
+	// must be called before all other methods.
 	Current()
 
 	// Select returns the series that match and may have samples in the range. If more

@@ -57,7 +57,8 @@ func (l *Look) hold(bytes int64) error {
 }
 
 // Current implements layout.Look. A copy of row keys that was read at less than a quorum is
-// as old as the replica that was asked, so such copies are not used either.
+// as old as the replica that was asked, so such copies are not used either. In a keyspace of
+// seconds, reads do not begin earlier than their range, as those of KairosDB's queries do.
 func (l *Look) Current() {
 	l.lag, l.now = 0, true
 	if !l.reader.ks.Session.SameReads(cql.Configured, cql.Lasting) {

@@ -194,6 +194,9 @@ func (c *RowCursor) open() error {
 	if c.slice = sliceOf(c.look.reader.ks.Spec, c.row, c.o.Range); c.slice.empty {
 		return nil
 	}
+	if c.look.now {
+		c.slice.within = c.o.Range // see Look.Current
+	}
 	key, err := rowKeyBytes(c.series, c.row)
 	if err != nil {
 		return err
