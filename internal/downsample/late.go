@@ -42,6 +42,10 @@ type Options struct {
 	Now     func() time.Time
 	What    string // what a task is called in messages: "roll-up task"
 
+	// Stored returns the time that the store gives a sample of a metric, which may be earlier than
+	// its own, and in the bucket before. nil: samples keep their times.
+	Stored func(metric string, ms int64) int64
+
 	// Lifetime returns how long a sample like s, which arrives at nowMS, would live had
 	// it arrived in time: in ms from its own time, 0 for ever. nil: all samples live
 	// for ever.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -324,11 +325,35 @@ func (l *LateList) ComputeLate(ctx context.Context, id, name string, taken Spans
 	if len(taken) == 0 {
 		return l.Settle(ctx, id)
 	}
+	taken = l.widened(id, name, taken)
 	if err := l.Done(ctx, id, map[string]Spans{name: {{beforeMS, math.MaxInt64}}}); err != nil {
 		return err
 	}
 	err := l.computeLate(ctx, id, name, taken.before(beforeMS), b, computed)
 	return cmp.Or(err, l.Settle(ctx, id))
+}
+
+// widened adds to spans the buckets before them that may have got their first samples, because the
+// store gives samples earlier times: see Options.Stored.
+func (l *LateList) widened(id, name string, taken Spans) Spans {
+	if l.o.Stored == nil {
+		return taken
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	x := l.targetLocked(id, name)
+	if x == nil {
+		return taken
+	}
+	for _, s := range slices.Clone(taken) {
+		if ms := l.o.Stored(x.metric, s.FromMS); ms < s.FromMS {
+			s.FromMS = x.grid.Start(ms)
+			taken, _ = taken.add(s, l.mostLocked())
+			x.taken, _ = x.taken.add(s, l.mostLocked())
+			x.task.version++
+		}
+	}
+	return taken
 }
 
 func (l *LateList) computeLate(ctx context.Context, id, name string, taken Spans, b *Batches, computed func()) error {

@@ -2,10 +2,12 @@ package rollup
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"varve/internal/model"
@@ -14,16 +16,24 @@ import (
 	"varve/internal/store/reference"
 )
 
-// A coarse store stores the samples of dst with the times that a keyspace of seconds gives them.
+// A coarse store stores the samples of a metric with the times that a keyspace of seconds gives them.
 type coarse struct {
 	*reference.Store
-	spec rowtime.Spec
+	spec   rowtime.Spec
+	metric string
 
-	mu  sync.Mutex
-	dst map[store.Ref]bool
+	mu   sync.Mutex
+	cuts map[store.Ref]bool
 }
 
-func (c *coarse) StoredTime(_ string, ms int64) int64 {
+func newCoarse(s *reference.Store, metric string) *coarse {
+	return &coarse{Store: s, spec: rowtime.Spec{Width: 1_814_400, Unit: rowtime.Seconds}, metric: metric, cuts: map[store.Ref]bool{}}
+}
+
+func (c *coarse) StoredTime(metric string, ms int64) int64 {
+	if metric != c.metric {
+		return ms
+	}
 	row := c.spec.RowTime(ms)
 	return c.spec.Time(row, c.spec.Column(row, ms))
 }
@@ -47,14 +57,14 @@ func (c *coarse) Create(ctx context.Context, s model.Series) (store.Ref, error) 
 func (c *coarse) note(ref store.Ref, metric string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.dst[ref] = c.dst[ref] || metric == "dst"
+	c.cuts[ref] = c.cuts[ref] || metric == c.metric
 }
 
 func (c *coarse) Append(ctx context.Context, b *store.Batch) error {
 	c.mu.Lock()
 	for i := range b.Samples {
-		if c.dst[b.Samples[i].Ref] {
-			b.Samples[i].TimeMS = c.StoredTime("dst", b.Samples[i].TimeMS)
+		if c.cuts[b.Samples[i].Ref] {
+			b.Samples[i].TimeMS = c.StoredTime(c.metric, b.Samples[i].TimeMS)
 		}
 	}
 	c.mu.Unlock()
@@ -97,7 +107,7 @@ func (c *coarse) times(t *testing.T) string {
 // the next bucket.
 func TestResultsInAKeyspaceOfSeconds(t *testing.T) {
 	h := newHarness(t)
-	c := &coarse{Store: h.store, spec: rowtime.Spec{Width: 1_814_400, Unit: rowtime.Seconds}, dst: map[store.Ref]bool{}}
+	c := newCoarse(h.store, "dst")
 	h.front = c
 	h.restart(nil)
 	h.do(200, "POST", "/api/v1/rollups", lastJSON("t", "host"))
@@ -137,4 +147,40 @@ func TestResultsInAKeyspaceOfSeconds(t *testing.T) {
 	if got := strings.Count(c.times(t), "\n"); got != 7 {
 		t.Errorf("after a change of the type: %d results:\n%s", got, c.times(t))
 	}
+}
+
+// TestLatePointsInAKeyspaceOfSeconds: a store may give a late point an earlier time, in the bucket
+// before the one that its own time is in. That bucket is computed again, also if the run has just
+// computed the other one.
+func TestLatePointsInAKeyspaceOfSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		c := newCoarse(h.store, "src")
+		h.front = c
+		h.restart(nil)
+		h.start()
+		defer func() { h.stop() }()
+		h.do(200, "POST", "/api/v1/rollups", taskJSON("t", minute, minute, ""))
+		time.Sleep(3*time.Hour + 30*time.Second)
+		want, cut := "", 0
+		for _, ms := range []int64{at(0, 10, 0), at(0, 20, 0), at(0, 50, 0), at(1, 30, 0), at(2, 1, 0), at(2, 2, 0)} {
+			h.send("src", "a", 5, ms)
+			stored := c.StoredTime("src", ms)
+			if stored != ms {
+				cut++
+			}
+			want += "{host=a,saved_from=src} " + time.UnixMilli(stored).UTC().Format("2006-01-02T15:04") + " 5\n"
+		}
+		if cut < 4 {
+			t.Fatalf("only %d points are cut", cut)
+		}
+		time.Sleep(time.Minute)
+		h.wantPoints("dst", want)
+		if n := h.status("t").Statuses[0].Late; n != 0 {
+			t.Errorf("%d stretches of time still wait", n)
+		}
+		if _, err := h.store.Get(context.Background(), service, lateKey, "t"); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("still noted: %v", err)
+		}
+	})
 }

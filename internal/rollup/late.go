@@ -25,6 +25,9 @@ func newLateNotes(s store.KeyValues, p *ingest.Pipeline, node string, config Con
 		Keep: n.keepIn(s), Horizon: config.LateHorizon, Most: config.MaxLateSpans, Now: now, What: "roll-up task",
 		Lifetime: p.Lifetime, DefaultMS: p.DefaultLifetime(),
 	}
+	if cutter, ok := store.As[store.TimeCutter](s); ok {
+		o.Stored = cutter.StoredTime
+	}
 	if journal, ok := store.As[downsample.Journal](s); ok {
 		o.Journal = journal
 	}
