@@ -125,11 +125,14 @@ func (j *jobs) awaitCancelled(ctx context.Context, id string) (layout.Job, error
 	}
 }
 
-// settleCancelled records the outcome of a cancelled job that no node works on, and removes the
-// job once it is old.
+// settleCancelled withdraws a cancelled job that no node works on, and records the outcome. It removes
+// the job once it is old.
 func (j *jobs) settleCancelled(ctx context.Context, job *layout.Job) error {
 	switch {
 	case job.State != layout.JobCancelled:
+		if err := j.d.withdraw(ctx, job); err != nil {
+			return err
+		}
 		job.SetCancelled()
 		job.Updated = j.d.now().UTC()
 		return j.save(ctx, job)

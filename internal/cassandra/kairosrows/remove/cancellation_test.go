@@ -91,6 +91,34 @@ func (b *cancelBench) wantHalf(job layout.Job) {
 	}
 }
 
+// recorded records the deletion, and another one of the same moment. It returns a function that counts
+// how often the deletion is recorded.
+func (b *cancelBench) recorded(d *Deleter) (count func() int) {
+	b.T.Helper()
+	b.Stamp = max(b.Stamp+1, time.Now().UnixMilli())
+	other := store.DeletionOf(keyspacetest.LongSeries(b.del.Metric, "k", "0"), model.AllTime)
+	if err := d.Record(b.Ctx, b.Stamp, b.del, other); err != nil {
+		b.T.Fatal(err)
+	}
+	return func() (n int) {
+		others := 0
+		err := d.Recorded(b.Ctx, b.Stamp, func(_ int64, del store.Deletion) error {
+			switch {
+			case del.Metric != b.del.Metric:
+			case del.Only == nil:
+				n++
+			default:
+				others++
+			}
+			return nil
+		})
+		if err != nil || others != 1 {
+			b.T.Errorf("%d records of another deletion, %v", others, err)
+		}
+		return n
+	}
+}
+
 // TestCancelHere: the node that works on a job is asked. Who waits for the job is
 // told, and nobody goes on with it.
 func TestCancelHere(t *testing.T) {
@@ -112,6 +140,7 @@ func TestCancelHere(t *testing.T) {
 			}
 		}
 	})
+	recorded := b.recorded(d)
 	err := d.Delete(b.Ctx, b.Stamp, b.del)
 	var input *store.InputError
 	if !errors.As(err, &input) || !strings.Contains(err.Error(), "was cancelled") {
@@ -121,6 +150,9 @@ func TestCancelHere(t *testing.T) {
 	b.wantHalf(job)
 	if job.Done != cancelStep {
 		t.Errorf("%d rows were done, want %d", job.Done, cancelStep)
+	}
+	if n := recorded(); n != 0 {
+		t.Errorf("%d records tell other nodes to delete what they have yet to write", n)
 	}
 	again, err := d.Cancel(b.Ctx, job.ID)
 	if err != nil || again.State != layout.JobCancelled {
@@ -232,7 +264,8 @@ func TestCancelOfNobody(t *testing.T) {
 func TestCancelOfSilent(t *testing.T) {
 	b := newCancelBench(t)
 	later := b.node("later", 2*jobSilence, nil)
-	job := &layout.Job{ID: fmt.Sprint("silent-", b.Stamp), State: layout.JobRunning, Rows: 4040, Done: 2000, Node: "lost", Updated: time.Now(), Started: time.Now(), Deletion: layout.SaveDeletion(b.del)}
+	recorded := b.recorded(later)
+	job := &layout.Job{ID: fmt.Sprint("silent-", b.Stamp), StampMS: b.Stamp, StartMS: b.del.Range.StartMS, EndMS: b.del.Range.EndMS, State: layout.JobRunning, Rows: 4040, Done: 2000, Node: "lost", Updated: time.Now(), Started: time.Now(), Deletion: layout.SaveDeletion(b.del)}
 	if err := later.jobs.save(b.Ctx, job); err != nil {
 		t.Fatal(err)
 	}
@@ -245,6 +278,9 @@ func TestCancelOfSilent(t *testing.T) {
 	if got, err := later.jobs.read(b.Ctx, job.ID); err != nil || got.State != layout.JobCancelled {
 		t.Errorf("written down: %+v, %v", got, err)
 	}
+	if n := recorded(); n != 0 {
+		t.Errorf("%d records tell other nodes to delete what they have yet to write", n)
+	}
 }
 
 // TestCancelOfDone: a job that is done cannot be cancelled, and leaves nothing
@@ -252,7 +288,10 @@ func TestCancelOfSilent(t *testing.T) {
 func TestCancelOfDone(t *testing.T) {
 	b := newCancelBench(t)
 	d := b.node("one", 0, nil)
-	b.delete(d, b.del)
+	recorded := b.recorded(d)
+	if err := d.Delete(b.Ctx, b.Stamp, b.del); err != nil {
+		t.Fatal(err)
+	}
 	job := b.job(d)
 	if got, err := d.Cancel(b.Ctx, job.ID); err != nil || got.State != layout.JobDone {
 		t.Errorf("where it was done: %+v, %v", got, err)
@@ -262,6 +301,9 @@ func TestCancelOfDone(t *testing.T) {
 	}
 	if cancelled, _, err := d.jobs.written(b.Ctx); err != nil || cancelled[job.ID] {
 		t.Errorf("a cancellation is left: %v, %v", cancelled, err)
+	}
+	if n := recorded(); n != 1 {
+		t.Errorf("%d records of what was deleted", n)
 	}
 	// One that was written a moment too late is not kept for ever.
 	if err := b.KS.Set(b.Ctx, schema.OwnService, cancelServiceKey, "orphan", "one"); err != nil {

@@ -213,7 +213,9 @@ func (j *jobs) end(job *layout.Job, err error) {
 	switch ended.State {
 	case layout.JobCancelled:
 		j.d.log.Info("a delete job was cancelled", "job", job.ID, "selector", job.Selector, "rows", job.Rows, "done", job.Done)
-		_ = j.save(ctx, &ended) // on failure, the cancellation itself is stored already
+		if j.d.withdraw(ctx, &ended) == nil {
+			_ = j.save(ctx, &ended)
+		} // on failure, the cancellation itself is stored already, and Resume repeats this
 	case layout.JobFailed:
 		j.d.log.Warn("a delete job failed; will retry", "job", job.ID, "selector", job.Selector, "error", err)
 		_ = j.save(ctx, &ended) // on failure, the job is retried all the same

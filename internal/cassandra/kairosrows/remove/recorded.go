@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -36,6 +37,8 @@ var (
 		Text: "INSERT INTO service_index (service, service_key, key, value) VALUES (?, ?, ?, ?) USING TTL ?"}
 	readDeletions = &cql.Statement{Name: "read_deletions", Level: cql.Quorum, KeyArgs: 2, PageSize: 1000,
 		Text: "SELECT key, value FROM service_index WHERE service = ? AND service_key = ? AND key >= ?"}
+	withdrawDeletion = &cql.Statement{Name: "withdraw_deletion", Level: cql.Everywhere, Prompt: true, KeyArgs: 2,
+		Text: "DELETE FROM service_index WHERE service = ? AND service_key = ? AND key = ?"}
 )
 
 type recordedDeletion struct {
@@ -58,6 +61,32 @@ func (d *Deleter) Record(ctx context.Context, stampMS int64, deletions ...store.
 		key := fmt.Sprintf("%016x-%s", stampMS, rand.Text())
 		if err := d.ks.Session.Exec(ctx, recordDeletion, d.ks.Stamp(), schema.OwnService, hourKey(stampMS), key, string(value), int(recordLife/time.Second)); err != nil {
 			return fmt.Errorf("record a delete for other nodes: %w", err)
+		}
+	}
+	return nil
+}
+
+// withdraw removes the record of a cancelled job, so that other nodes do not delete what they have
+// yet to write.
+func (d *Deleter) withdraw(ctx context.Context, job *layout.Job) error {
+	if !d.ks.Tables.ServiceIndex {
+		return nil
+	}
+	text, err := json.Marshal(recordedDeletion{job.StartMS, job.EndMS, job.Deletion})
+	if err != nil {
+		return fmt.Errorf("withdraw the record of a delete: %w", err)
+	}
+	hour := hourKey(job.StampMS)
+	for key, err := range d.ks.Keys(ctx, schema.OwnService, hour, fmt.Sprintf("%016x-", job.StampMS)) {
+		var value store.Value
+		if err == nil {
+			value, err = d.ks.Get(ctx, schema.OwnService, hour, key)
+		}
+		if err == nil && value.Text == string(text) {
+			err = d.ks.Session.Exec(ctx, withdrawDeletion, max(d.ks.Stamp(), value.Modified.UnixMilli()+1), schema.OwnService, hour, key)
+		}
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return fmt.Errorf("withdraw the record of a delete: %w", err)
 		}
 	}
 	return nil
