@@ -408,8 +408,9 @@ func (c *RowCursor) Close() {
 	}
 }
 
-// sortRows sorts rows by time and form, and removes duplicates.
+// sortRows sorts rows by time, and removes duplicates. Of rows with the same time, the typed one is the last, since
+// it is newer.
 func sortRows(rows []Row) []Row {
-	slices.SortFunc(rows, func(a, b Row) int { return cmp.Or(cmp.Compare(a.TimeMS, b.TimeMS), cmp.Compare(a.Form, b.Form)) })
+	slices.SortFunc(rows, func(a, b Row) int { return cmp.Or(cmp.Compare(a.TimeMS, b.TimeMS), cmp.Compare(b.Form, a.Form)) })
 	return slices.Compact(rows)
 }

@@ -66,6 +66,60 @@ func legacyKeyspace(t *testing.T) func(*cql.Session) {
 	}
 }
 
+// TestOverwrittenLegacyPoint: a point in a row without a type was written before KairosDB 0.9.4. One of the
+// same series and time in a row with a type is newer.
+func TestOverwrittenLegacyPoint(t *testing.T) {
+	b := newReadBench(t, readConfig(), legacyKeyspace(t))
+	const metric, row = "load", 1_500_508_800_000
+	host := model.MustTags("host", "a")
+	cell := func(typ model.Type, column uint32, value string) []byte {
+		key := keyBytes(t, rowtime.Key{Metric: metric, RowTimeMS: row, Type: typ, Tags: host})
+		b.Exec("INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?)", key, binary.BigEndian.AppendUint32(nil, column), []byte(value))
+		return key
+	}
+	old := cell(rowtime.TypeLegacy, 1000<<1, "\x01\x00")
+	cell(rowtime.TypeLegacy, 2000<<1, "\x01\x00")
+	cell(rowtime.TypeLegacy, 3000<<1|1, "\x02\x40\x09\x21\xf9\xf0\x1b\x86\x6e")
+	cell(model.TypeLong, 1000<<1, "\x0a")
+	cell(model.TypeDouble, 3000<<1, "\x3f\xf8\x00\x00\x00\x00\x00\x00")
+	b.Exec("INSERT INTO row_key_index (key, column1, value) VALUES (?, ?, ?)", []byte(metric), old, []byte{})
+	for _, typ := range []model.Type{model.TypeLong, model.TypeDouble} {
+		b.Exec("INSERT INTO row_keys (metric, table_name, row_time, data_type, tags, mtime) VALUES (?, ?, ?, ?, ?, now())",
+			metric, schema.DataPoints, int64(row), string(typ), cql.TagMap{Tags: host})
+	}
+	b.Exec("INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", metric, schema.DataPoints, int64(row))
+	found, err := b.reader.Look().Select(t.Context(), store.Selection{Metric: metric, Range: model.AllTime})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]map[int64]string{}
+	for place := range found.Len() {
+		points := map[int64]string{}
+		got[found.Series(place).String()] = points
+		c := found.Open(t.Context(), place, store.ReadOptions{Range: model.AllTime})
+		for {
+			block, err := c.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if block == nil {
+				break
+			}
+			for i, ms := range block.Times {
+				points[ms] = fmt.Sprintf("%x", block.Values[i])
+			}
+		}
+		c.Close()
+	}
+	want := map[string]map[int64]string{
+		"load{host=a} (kairos_long)":   {row + 1000: "5", row + 2000: "100"},
+		"load{host=a} (kairos_double)": {row + 3000: "3ff8000000000000"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // TestLegacyRows reads rows as KairosDB before 0.9.4, before 1.2 and since wrote
 // them, of one metric.
 func TestLegacyRows(t *testing.T) {
