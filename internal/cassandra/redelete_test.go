@@ -240,3 +240,20 @@ func TestDeleteOfTextThatIsNotUTF8(t *testing.T) {
 	}
 	same(t, "after the deletes", answer(t, f.store, metric, all()), want...)
 }
+
+// The metrics of a delete that names as many as a request may are found at once: each once.
+func TestMetricsOfManyDeletions(t *testing.T) {
+	const n = 66_000
+	deletions := make([]store.Deletion, 2*n)
+	for i := range deletions {
+		deletions[i].Metric = fmt.Sprintf("m%05d", i%n)
+	}
+	began := time.Now()
+	metrics := metricsOf(deletions)
+	if took := time.Since(began); took > 2*time.Second { // compared with each other: more than 10 s
+		t.Errorf("it took %v", took)
+	}
+	if len(metrics) != n || metrics[0] != "m00000" || metrics[n-1] != "m65999" {
+		t.Errorf("%d metrics", len(metrics))
+	}
+}

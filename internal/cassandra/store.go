@@ -351,13 +351,12 @@ const flushLook = 100 * time.Millisecond
 
 // metricsOf returns the metrics of deletions.
 func metricsOf(deletions []store.Deletion) []string {
-	var metrics []string
-	for _, d := range deletions {
-		if !slices.Contains(metrics, d.Metric) {
-			metrics = append(metrics, d.Metric)
-		}
+	metrics := make([]string, len(deletions))
+	for i := range deletions {
+		metrics[i] = deletions[i].Metric
 	}
-	return metrics
+	slices.Sort(metrics)
+	return slices.Compact(metrics)
 }
 
 // flushSoon flushes the samples of some metrics for a delete. It fails once Cassandra has
