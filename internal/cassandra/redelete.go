@@ -122,6 +122,7 @@ func (r *redeleter) repeat(ctx context.Context, g *spool.Generation, left *roari
 	for i := range found {
 		of[found[i].Metric] = append(of[found[i].Metric], i)
 	}
+	means := map[int]func(model.Series) bool{}       // of the deletions of metrics that the generation has
 	gathered, parts := map[int][]layout.Written{}, 0 // by position of the deletion
 	run := head.Run{Stamps: true}
 	var cols model.Columns
@@ -130,9 +131,15 @@ func (r *redeleter) repeat(ctx context.Context, g *spool.Generation, left *roari
 		if !ok || left != nil && left.Contains(uint32(id)) {
 			continue
 		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		cols.Reset() // read at most once per series, however many deletions there are
 		for _, i := range of[series.Metric] {
-			if !found[i].Means(series) {
+			if means[i] == nil {
+				means[i] = found[i].Meaning()
+			}
+			if !means[i](series) {
 				continue
 			}
 			if cols.Len() == 0 {

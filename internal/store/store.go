@@ -477,6 +477,14 @@ func (d *Deletion) Means(s model.Series) bool {
 	return s.Metric == d.Metric && (d.Only == nil || *d.Only == s) && model.MatchesAll(d.Matchers, s.Tags)
 }
 
+// Meaning returns Means for many series: see [model.Filter].
+func (d *Deletion) Meaning() func(model.Series) bool {
+	filter := model.NewFilter(d.Matchers)
+	return func(s model.Series) bool {
+		return s.Metric == d.Metric && (d.Only == nil || *d.Only == s) && filter.Matches(s.Tags)
+	}
+}
+
 // A TimeCutter is a store that may give samples earlier times than they were appended with, once they
 // are stored for good: a keyspace of KairosDB whose times are seconds.
 type TimeCutter interface {

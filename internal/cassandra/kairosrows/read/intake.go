@@ -32,7 +32,8 @@ func widestFor(cacheBytes int64) int64 { return max(cacheBytes/4, leastWidest) }
 // A wish says which row keys of a partition a lookup wants, and up to how many.
 type wish struct {
 	matchers []model.Matcher
-	limit    int // math.MaxInt if any number is wanted
+	filter   model.Filter // of the matchers
+	limit    int          // math.MaxInt if any number is wanted
 
 	// repeats says that a list may contain a key several times: old servers store one for each
 	// order of its tags.
@@ -49,7 +50,7 @@ type wish struct {
 // newWish returns the wish of a selection. Without a Tick, comparing with patterns checks the
 // context.
 func newWish(ctx context.Context, sel store.Selection, limit int, repeats bool) wish {
-	w := wish{matchers: sel.Matchers, limit: limit, repeats: repeats}
+	w := wish{matchers: sel.Matchers, filter: model.NewFilter(sel.Matchers), limit: limit, repeats: repeats}
 	for _, m := range sel.Matchers {
 		w.work += len(m.Patterns) * store.MatchWork("")
 	}
@@ -70,13 +71,13 @@ func (w *wish) matches(k rowkey.Key) (bool, error) {
 			return false, err
 		}
 	}
-	return model.MatchesAll(w.matchers, k.Tags), nil
+	return w.filter.Matches(k.Tags), nil
 }
 
 // among returns the wish for row keys that were found by some of its matchers.
 func (w wish) among(by []model.Matcher) wish {
 	if len(by) == len(w.matchers) {
-		w.matchers = nil // all of these are wanted
+		w.matchers, w.filter = nil, model.Filter{} // all of these are wanted
 	}
 	return w
 }

@@ -44,7 +44,7 @@ func TestMatching(t *testing.T) {
 			}
 		}
 		for range 2 {
-			got, err := l.matching(nil, wish{matchers: matchers, limit: math.MaxInt})
+			got, err := l.matching(nil, wish{matchers: matchers, filter: model.NewFilter(matchers), limit: math.MaxInt})
 			if err != nil {
 				t.Fatal(err)
 			}

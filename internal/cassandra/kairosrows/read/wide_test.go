@@ -137,7 +137,7 @@ func TestIntake(t *testing.T) {
 		return []model.Matcher{{Tag: "customer", Patterns: []*model.Pattern{keyspacetest.Pattern(t, text)}}}
 	}
 	for _, repeats := range []bool{false, true} {
-		some, many := newHarvest(wish{matchers: pattern("..7"), limit: math.MaxInt, repeats: repeats}), newHarvest(wish{matchers: pattern(".*"), limit: 50, repeats: repeats})
+		some, many := newHarvest(wish{matchers: pattern("..7"), filter: model.NewFilter(pattern("..7")), limit: math.MaxInt, repeats: repeats}), newHarvest(wish{matchers: pattern(".*"), filter: model.NewFilter(pattern(".*")), limit: 50, repeats: repeats})
 		in := l.newIntake(new(atomic.Int64), some, many)
 		for _, k := range keys {
 			if err := in.add(k, 40); err != nil {
@@ -157,7 +157,7 @@ func TestIntake(t *testing.T) {
 		if len(got) != 90 || len(many.keys) <= 50 || len(many.keys) > 2*51+int(l.reader.widest)/40 || !many.full() || some.full() {
 			t.Errorf("repeated %v: %d and %d row keys", repeats, len(got), len(many.keys))
 		}
-		one := l.newIntake(new(atomic.Int64), newHarvest(wish{matchers: pattern(".*"), limit: 50, repeats: repeats}))
+		one := l.newIntake(new(atomic.Int64), newHarvest(wish{matchers: pattern(".*"), filter: model.NewFilter(pattern(".*")), limit: 50, repeats: repeats}))
 		for i, k := range keys {
 			err := one.add(k, 1)
 			if errors.Is(err, errEnough) != (i == 50) || i == 50 {

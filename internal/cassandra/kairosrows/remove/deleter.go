@@ -155,6 +155,14 @@ func (d *Deleter) Delete(ctx context.Context, stampMS int64, deletions ...store.
 	if slices.ContainsFunc(deletions, func(del store.Deletion) bool { return del.Metric == "" }) {
 		return &store.InputError{Reason: "delete: the metric name is empty"}
 	}
+	for i := range deletions {
+		del := &deletions[i]
+		del.Matchers = slices.Clone(del.Matchers)
+		for k := range del.Matchers {
+			m := &del.Matchers[k]
+			m.Values = slices.Sorted(slices.Values(m.Values)) // a filter of them is made for each row time
+		}
+	}
 	groups := groupedByMetric(deletions)
 	for at, some := range groups {
 		plans, err := d.plan(ctx, some)

@@ -41,10 +41,13 @@ func (d *Deleter) eachMatch(ctx context.Context, rowTimeMS int64, deletions []st
 	matches := make([]matching, len(deletions))
 	for i, del := range deletions {
 		m := &matches[i]
-		m.part, m.del, m.most, m.f = part, del, most, func(rows []rowDelete) error { return f(i, rows) }
+		m.part, m.means, m.most, m.f = part, del.Meaning(), most, func(rows []rowDelete) error { return f(i, rows) }
 		m.row, m.some = deletedColumns(d.ks.Spec, rowTimeMS, del.Range)
 	}
 	take := func(k rowkey.Key) error {
+		if err := ctx.Err(); err != nil { // a page of row keys, compared with very many deletions, takes minutes
+			return err
+		}
 		for i := range matches {
 			if err := matches[i].take(k); err != nil {
 				return err
@@ -71,12 +74,12 @@ func (d *Deleter) eachMatch(ctx context.Context, rowTimeMS int64, deletions []st
 
 // A matching collects the rows that one deletion selects.
 type matching struct {
-	part rowkey.Partition
-	del  store.Deletion
-	row  rowDelete // what is deleted from each row
-	some bool      // something is deleted from this row time
-	most int
-	f    func([]rowDelete) error
+	part  rowkey.Partition
+	means func(model.Series) bool
+	row   rowDelete // what is deleted from each row
+	some  bool      // something is deleted from this row time
+	most  int
+	f     func([]rowDelete) error
 
 	rows []rowDelete
 	told bool
@@ -85,7 +88,7 @@ type matching struct {
 func (m *matching) take(k rowkey.Key) error {
 	r := m.row
 	r.key = k
-	if !m.some || !m.del.Means(m.part.Series(k)) {
+	if !m.some || !m.means(m.part.Series(k)) {
 		return nil
 	}
 	if m.rows = append(m.rows, r); len(m.rows) < m.most {

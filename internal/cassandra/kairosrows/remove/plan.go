@@ -176,13 +176,14 @@ func (d *Deleter) legacyRows(ctx context.Context, del store.Deletion, low, high 
 	if there, err := d.hasLegacyKeys(ctx, del.Metric); err != nil || !there {
 		return byTime, err
 	}
+	meant := del.Meaning()
 	err := rowkey.EachLegacy(ctx, d.ks.Session, rowkey.LegacyKeysAtQuorum.Level, rowkey.LegacyKeysAtQuorum, rowkey.Span{Metric: del.Metric, LowMS: low, HighMS: high}, func(k rowtime.Key, err error) error {
 		if err != nil {
 			return nil // KairosDB cannot read it either
 		}
 		// An old row is one row of two series, its longs and its doubles.
 		means := slices.ContainsFunc(rowkey.KeysOfLegacy(k), func(key rowkey.Key) bool {
-			return del.Means(rowkey.Partition{Metric: del.Metric}.Series(key))
+			return meant(rowkey.Partition{Metric: del.Metric}.Series(key))
 		})
 		rd, some := deletedColumns(d.ks.Spec, k.RowTimeMS, del.Range)
 		rd.key = rowkey.Key{Type: k.Type, Tags: k.Tags}
