@@ -107,9 +107,11 @@ func (r *Rows) next() {
 }
 
 // Pages of a statement without PageSize. A node holds a page several times until it is sent: a
-// few pages of 5000 row keys of 8 KB each end one with a heap of 512 MB.
+// few pages of 5000 row keys of 8 KB each end one with a heap of 512 MB. A row key may have 64 KB,
+// and many first pages are fetched at the same time.
 const (
-	firstPage   = 500     // rows of the first page
+	firstPage   = 64      // rows of the first page
+	firstOfMany = 16      // the same, of statements of which a request executes many at once
 	maxPage     = 5000    // rows of each other one
 	pageBytes   = 1 << 20 // about
 	maxPageGrow = 4       // how many times longer a page is than the one before
@@ -128,8 +130,11 @@ const pageRoom = 16 << 20
 // short rows say nothing about long ones after them.
 func (r *Rows) pageSize() int {
 	first, most := firstPage, maxPage
-	if r.st.RowBytes > 0 {
+	switch {
+	case r.st.RowBytes > 0:
 		first, most = firstLongPage, maxLongPage
+	case r.st.Many:
+		first = firstOfMany
 	}
 	// A node that is asked for a page at least as long as the limit of a statement ignores where the
 	// page is to begin (SelectStatement.execute, Cassandra 4.1 and 5.0). If the first one was shorter

@@ -184,14 +184,15 @@ func TestPagesOfLongRows(t *testing.T) {
 	for _, test := range []struct {
 		key         string
 		prefetch    bool
+		many        bool
 		rows        int
 		fewest, all int // pages
 	}{
-		{"short", false, 2600, 3, 3}, {"short", true, 2600, 3, 3},
-		{"long", false, 2600, 17, 18}, {"long", true, 2600, 17, 18},
-		{"mixed", false, 14000, 7, 8}, // 500, 2000 and 5000 short rows, 5000 rows of which 500 are short, and the rest by theirs
+		{"short", false, false, 2600, 4, 4}, {"short", true, false, 2600, 4, 4}, {"short", false, true, 2600, 5, 5},
+		{"long", false, false, 2600, 20, 21}, {"long", true, false, 2600, 20, 21},
+		{"mixed", false, false, 14000, 11, 12}, // 64, 256, 1024 and 4096 short rows, 5000 rows of which 2560 are short, and the rest by theirs
 	} {
-		st := &cql.Statement{Name: fmt.Sprint(test.key, "_ahead_", test.prefetch), Text: selectAll.Text, Prefetch: test.prefetch}
+		st := &cql.Statement{Name: fmt.Sprintf("%s_ahead_%v_many_%v", test.key, test.prefetch, test.many), Text: selectAll.Text, Prefetch: test.prefetch, Many: test.many}
 		if got := read(t, s, st, test.key); len(got) != test.rows || got[len(got)-1].column != fmt.Sprintf("%05d", test.rows-1) {
 			t.Errorf("%s: %d rows", st.Name, len(got))
 		}

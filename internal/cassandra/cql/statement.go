@@ -26,6 +26,7 @@ type Statement struct {
 	Text     string
 	PageSize int  // rows per page, for at most 4 MiB; 0 is for rows that may be long: pages of about 1 MiB
 	RowBytes int  // longest possible row, for rows that may be much longer than row keys, without PageSize: pages are short, and share pageRoom
+	Many     bool // a request may execute it a hundred times at once: without PageSize, its first page is shorter
 	Scan     bool // reads more than one partition, with scan_timeout
 	Level    Level
 	Prefetch bool // fetch a page while the previous one is being read

@@ -19,7 +19,8 @@ import (
 //
 //	round 1  a page of each value and shard, of all matchers. If some matchers are complete
 //	         with that, the one with the fewest row keys wins
-//	round 2  otherwise the rest of the matcher whose pages have the fewest
+//	round 2  otherwise some further pages of each, by the same rule
+//	round 3  otherwise the rest of the matcher with the fewest so far
 //
 // So a rare value combined with a common one costs about as much as the rare value alone. A
 // single matcher is read completely in round 1.
@@ -28,7 +29,7 @@ type contest struct {
 	partition *partition
 	want      wish // its limit applies to each value and shard
 
-	ctx    context.Context // of the statements, which may last for both rounds
+	ctx    context.Context // of the statements, which may last for all rounds
 	cancel context.CancelFunc
 
 	mu      sync.Mutex
@@ -72,11 +73,17 @@ func (l *Look) readIndex(ctx context.Context, p *partition, s rowkey.Stamp, lite
 		all = append(all, of)
 	}
 	slices.SortStableFunc(all, func(a, b *contender) int { return cmp.Compare(len(a.places), len(b.places)) })
-	most := racedPage
+	rounds := []int{racedFirst, racedNext}
 	if len(all) == 1 {
-		most = math.MaxInt
+		rounds = []int{math.MaxInt}
 	}
-	winner, err := c.round(ctx, all, most)
+	var winner *contender
+	var err error
+	for _, most := range rounds {
+		if winner, err = c.round(ctx, all, most); err != nil || c.enough != nil || winner.open == 0 {
+			break
+		}
+	}
 	if err == nil && c.enough == nil && winner.open > 0 {
 		winner, err = c.round(ctx, []*contender{winner}, math.MaxInt)
 	}
@@ -142,7 +149,7 @@ func (c *contest) readPlace(of *contender, at, most int) error {
 	l, place := c.look, &of.places[at]
 	if place.rows == nil {
 		st := readPostings
-		if most == racedPage {
+		if most < math.MaxInt {
 			st = readPostingsRaced
 		}
 		place.in = l.newIntake(&of.kept, newHarvest(c.want))

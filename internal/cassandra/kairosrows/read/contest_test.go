@@ -30,11 +30,11 @@ func TestRace(t *testing.T) {
 		matchers []model.Matcher
 		mostRows int64 // of index rows that are read
 	}{
-		{[]model.Matcher{keyspacetest.OneOf("half", "0"), keyspacetest.OneOf("third", "1")}, n/3 + 4*racedPage + 2*n/6 + 10},
-		{[]model.Matcher{keyspacetest.OneOf("all", "x"), keyspacetest.OneOf("half", "1")}, n/2 + 4*racedPage + 10},
+		{[]model.Matcher{keyspacetest.OneOf("half", "0"), keyspacetest.OneOf("third", "1")}, n/3 + 4*(racedFirst+racedNext) + 2*n/6 + 10},
+		{[]model.Matcher{keyspacetest.OneOf("all", "x"), keyspacetest.OneOf("half", "1")}, n/2 + 4*(racedFirst+racedNext) + 10},
 		{[]model.Matcher{keyspacetest.OneOf("half", "0", "1"), keyspacetest.OneOf("third", "0", "2")}, n},
-		{[]model.Matcher{keyspacetest.OneOf("all", "x"), keyspacetest.OneOf("tenth", "3"), keyspacetest.OneOf("id", "3", "13", "4")}, 8*racedPage + 20},
-		{[]model.Matcher{keyspacetest.OneOf("all", "x"), keyspacetest.OneOf("tenth", "none")}, 4*racedPage + 2},
+		{[]model.Matcher{keyspacetest.OneOf("all", "x"), keyspacetest.OneOf("tenth", "3"), keyspacetest.OneOf("id", "3", "13", "4")}, 8*(racedFirst+racedNext) + 20},
+		{[]model.Matcher{keyspacetest.OneOf("all", "x"), keyspacetest.OneOf("tenth", "none")}, 4*(racedFirst+racedNext) + 2},
 		{[]model.Matcher{keyspacetest.OneOf("all", "x", "y")}, n + 10},
 	} {
 		want := 0

@@ -15,21 +15,28 @@ import (
 
 // Statements that read indexes. Page sizes keep pages near 1 MB.
 var (
-	readRowTimes = &cql.Statement{Name: "read_row_times",
+	readRowTimes = &cql.Statement{Name: "read_row_times", PageSize: shortRows,
 		Text: "SELECT row_time FROM row_key_time_index WHERE metric = ? AND table_name = ? AND row_time >= ? AND row_time <= ?"}
-	readRowStates = &cql.Statement{Name: "read_row_states",
+	readRowStates = &cql.Statement{Name: "read_row_states", PageSize: shortRows,
 		Text: "SELECT row_time, kairos_mtime, changed, WRITETIME(changed) FROM varve_row_state WHERE metric = ? AND row_time >= ? AND row_time <= ?"}
 	readRowKeys = &cql.Statement{Name: "read_row_keys", Prefetch: true,
 		Text: "SELECT data_type, tags, mtime, WRITETIME(mtime) FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ?"}
 	readTheseRowKeys = &cql.Statement{Name: "read_these_row_keys",
 		Text: "SELECT data_type, tags FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type = ? AND tags IN ?"}
-	readPostings      = &cql.Statement{Name: "read_postings", Prefetch: true, Text: rowkey.SelectTagRows}
-	readPostingsRaced = &cql.Statement{Name: "read_postings", PageSize: racedPage, Text: rowkey.SelectTagRows}
+	readPostings      = &cql.Statement{Name: "read_postings", Many: true, Prefetch: true, Text: rowkey.SelectTagRows}
+	readPostingsRaced = &cql.Statement{Name: "read_postings", Many: true, Text: rowkey.SelectTagRows}
 )
 
-// racedPage is how many row keys of one tag pair and shard are read before checking whether
-// another pair has fewer.
-const racedPage = 200
+// shortRows is how many rows of some numbers are in a page.
+const shortRows = 5000
+
+// racedFirst is how many row keys of one tag pair and shard are read before checking whether another pair
+// has fewer, and racedNext how many further ones if that does not decide. The former are a page: a row key
+// may have 64 KB, and those of all pairs and shards are read at the same time.
+const (
+	racedFirst = 16
+	racedNext  = 200
+)
 
 // readStates reads the row times of a span in ascending order, each with its state. States are
 // read before the rows that they describe.

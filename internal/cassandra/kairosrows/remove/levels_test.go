@@ -26,3 +26,12 @@ func TestLevelsOfRemovals(t *testing.T) {
 		t.Errorf("%s is of level %d", readDeletions.Name, readDeletions.Level)
 	}
 }
+
+// Rows that clients may make long are read in pages that do not have a fixed number of them.
+func TestPagesOfLongRows(t *testing.T) {
+	for _, st := range []*cql.Statement{rowkey.ListRowKeys, rowKeyRuns.list, rowKeyRuns.some, tagRowRuns.list, tagRowRuns.some, countTagRows, scanTagRows, scanRows} {
+		if st.PageSize > 0 {
+			t.Errorf("%s reads pages of %d rows", st.Name, st.PageSize)
+		}
+	}
+}

@@ -14,7 +14,7 @@ import (
 // deletePortion is how many row keys of a partition a delete has in memory at once.
 const deletePortion = 20_000
 
-var countTagRows = &cql.Statement{Name: "count_tag_rows", Level: cql.Everywhere, PageSize: rareTag + 1, Text: rowkey.SelectTagRows + " LIMIT ?"}
+var countTagRows = &cql.Statement{Name: "count_tag_rows", Level: cql.Everywhere, Text: rowkey.SelectTagRows + " LIMIT ?"}
 
 const (
 	// rareTag is up to how many row keys a matcher is chosen without counting those of the

@@ -16,7 +16,7 @@ import (
 var (
 	scanRowKeys = &cql.Statement{Name: "scan_row_keys", Level: cql.Everywhere, Scan: true, PageSize: 1000,
 		Text: "SELECT DISTINCT metric, table_name, row_time, token(metric, table_name, row_time) FROM row_keys WHERE token(metric, table_name, row_time) > ? AND token(metric, table_name, row_time) <= ?"}
-	scanTagRows = &cql.Statement{Name: "scan_tag_rows", Level: cql.Everywhere, Scan: true, PageSize: 1000,
+	scanTagRows = &cql.Statement{Name: "scan_tag_rows", Level: cql.Everywhere, Scan: true,
 		Text: "SELECT metric, row_time, tag, value, shard, data_type, tags, token(metric, row_time, tag, value, shard) FROM varve_row_index WHERE token(metric, row_time, tag, value, shard) > ? AND token(metric, row_time, tag, value, shard) <= ?"}
 	scanRowTimes = &cql.Statement{Name: "scan_row_times", Level: cql.Everywhere, Scan: true, PageSize: 1000,
 		Text: "SELECT metric, row_time, token(metric) FROM row_key_time_index WHERE token(metric) > ? AND token(metric) <= ?"}

@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	scanRows = &cql.Statement{Name: "scan_rows", Scan: true, PageSize: 1000,
+	scanRows = &cql.Statement{Name: "scan_rows", Scan: true,
 		Text: "SELECT DISTINCT key, token(key) FROM data_points WHERE token(key) > ? AND token(key) <= ?"}
 	findTagRow = &cql.Statement{Name: "find_tag_row", Level: cql.Everywhere, PageSize: 2,
 		Text: "SELECT data_type FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value = ? AND shard = ? AND data_type = ? AND tags = ?"}

@@ -28,7 +28,7 @@ const betweenKeys = " AND (data_type, tags) >= (?, ?) AND (data_type, tags) <= (
 var (
 	rowKeyRuns = runDeleter{
 		list: rowkey.ListRowKeys,
-		some: &cql.Statement{Name: "list_row_keys", Level: cql.Everywhere, PageSize: 1000, Text: rowkey.ListRowKeys.Text + betweenKeys},
+		some: &cql.Statement{Name: "list_row_keys", Level: cql.Everywhere, Prefetch: true, Text: rowkey.ListRowKeys.Text + betweenKeys},
 		one:  deleteRowKey,
 		all:  deleteRowKeys,
 		run: &cql.Statement{Name: "delete_row_key_run", Level: cql.Quorum, KeyArgs: 3,

@@ -20,7 +20,7 @@ func AddName(ctx context.Context, ks *schema.Keyspace, stampMS int64, metric str
 
 // Statements that look for row keys, for lasting decisions.
 var (
-	ListRowKeys = &cql.Statement{Name: "list_row_keys", Level: cql.Everywhere, PageSize: 1000,
+	ListRowKeys = &cql.Statement{Name: "list_row_keys", Level: cql.Everywhere, Prefetch: true,
 		Text: "SELECT data_type, tags FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ?"}
 	probeRow = &cql.Statement{Name: "probe_row", Level: cql.SeesAll, PageSize: 2,
 		Text: "SELECT column1 FROM data_points WHERE key = ? LIMIT 1"}
