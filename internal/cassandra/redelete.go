@@ -85,12 +85,16 @@ func waits(ctx context.Context, g *spool.Generation, err error) error {
 // left.
 func (r *redeleter) look(ctx context.Context, g *spool.Generation, left *roaring.Bitmap) error {
 	var found []recorded
+	memory := 0
 	err := r.deleter.Recorded(ctx, g.FirstStampMS(), func(stampMS int64, del store.Deletion) error {
-		if found = append(found, recorded{stampMS, del}); len(found) < recordedMost {
+		saved := layout.SaveDeletion(del)
+		found, memory = append(found, recorded{stampMS, del}), memory+saved.Memory()
+		if len(found) < recordedMost && memory < recordedBytes {
 			return nil
 		}
 		err := r.repeat(ctx, g, left, found)
-		found = found[:0]
+		clear(found)
+		found, memory = found[:0], 0
 		return err
 	})
 	if err != nil {
@@ -99,8 +103,12 @@ func (r *redeleter) look(ctx context.Context, g *spool.Generation, left *roaring
 	return r.repeat(ctx, g, left, found)
 }
 
-// recordedMost is how many deletions are processed together.
-const recordedMost = 1000
+// recordedMost is how many deletions are processed together, recordedBytes how much memory they may take:
+// one may have 100,000 values of tags.
+const (
+	recordedMost  = 1000
+	recordedBytes = 16 << 20
+)
 
 // recorded is a deletion by any node.
 type recorded struct {

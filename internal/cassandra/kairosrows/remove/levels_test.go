@@ -29,9 +29,12 @@ func TestLevelsOfRemovals(t *testing.T) {
 
 // Rows that clients may make long are read in pages that do not have a fixed number of them.
 func TestPagesOfLongRows(t *testing.T) {
-	for _, st := range []*cql.Statement{rowkey.ListRowKeys, rowKeyRuns.list, rowKeyRuns.some, tagRowRuns.list, tagRowRuns.some, countTagRows, scanTagRows, scanRows} {
+	for _, st := range []*cql.Statement{rowkey.ListRowKeys, rowKeyRuns.list, rowKeyRuns.some, tagRowRuns.list, tagRowRuns.some, countTagRows, scanTagRows, scanRows, readDeletions} {
 		if st.PageSize > 0 {
 			t.Errorf("%s reads pages of %d rows", st.Name, st.PageSize)
 		}
+	}
+	if readDeletions.RowBytes < 1<<20 {
+		t.Errorf("%s expects rows of at most %d bytes", readDeletions.Name, readDeletions.RowBytes)
 	}
 }

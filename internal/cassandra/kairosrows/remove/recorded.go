@@ -30,12 +30,18 @@ const (
 	// recordLife is how long records are kept. Deletions by other nodes do not reach samples
 	// that wait for longer.
 	recordLife = 48 * time.Hour
+
+	// recordBytes is about how long a record may be: a request may have a MiB of values of tags.
+	recordBytes = 1 << 20
+
+	// recordsTogether is how many bytes of records are written at once.
+	recordsTogether = 64 << 10
 )
 
 var (
 	recordDeletion = &cql.Statement{Name: "record_deletion", Level: cql.Everywhere, Prompt: true, KeyArgs: 2,
 		Text: "INSERT INTO service_index (service, service_key, key, value) VALUES (?, ?, ?, ?) USING TTL ?"}
-	readDeletions = &cql.Statement{Name: "read_deletions", Level: cql.Quorum, KeyArgs: 2, PageSize: 1000,
+	readDeletions = &cql.Statement{Name: "read_deletions", Level: cql.Quorum, KeyArgs: 2, RowBytes: recordBytes,
 		Text: "SELECT key, value FROM service_index WHERE service = ? AND service_key = ? AND key >= ?"}
 	withdrawDeletion = &cql.Statement{Name: "withdraw_deletion", Level: cql.Everywhere, Prompt: true, KeyArgs: 2,
 		Text: "DELETE FROM service_index WHERE service = ? AND service_key = ? AND key = ?"}
@@ -53,17 +59,30 @@ func (d *Deleter) Record(ctx context.Context, stampMS int64, deletions ...store.
 	if !d.ks.Tables.ServiceIndex {
 		return nil
 	}
+	var batch []cql.Entry // all records are in one partition
+	size := 0
+	write := func() error {
+		if err := d.ks.Session.Batch(ctx, d.ks.Stamp(), batch); err != nil {
+			return fmt.Errorf("record a delete for other nodes: %w", err)
+		}
+		batch, size = nil, 0
+		return nil
+	}
 	for _, del := range deletions {
 		value, err := json.Marshal(recordedDeletion{del.Range.StartMS, del.Range.EndMS, layout.SaveDeletion(del)})
 		if err != nil {
 			return fmt.Errorf("record a delete: %w", err)
 		}
-		key := fmt.Sprintf("%016x-%s", stampMS, rand.Text())
-		if err := d.ks.Session.Exec(ctx, recordDeletion, d.ks.Stamp(), schema.OwnService, hourKey(stampMS), key, string(value), int(recordLife/time.Second)); err != nil {
-			return fmt.Errorf("record a delete for other nodes: %w", err)
+		if len(batch) > 0 && size+len(value) > recordsTogether {
+			if err := write(); err != nil {
+				return err
+			}
 		}
+		key := fmt.Sprintf("%016x-%s", stampMS, rand.Text())
+		batch = append(batch, cql.Entry{Statement: recordDeletion, Args: []any{schema.OwnService, hourKey(stampMS), key, string(value), int(recordLife / time.Second)}})
+		size += len(value)
 	}
-	return nil
+	return write()
 }
 
 // withdraw removes the record of a cancelled job, so that other nodes do not delete what they have

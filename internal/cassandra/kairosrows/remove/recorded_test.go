@@ -2,9 +2,14 @@ package remove
 
 import (
 	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"varve/internal/cassandra/kairosrows/keyspacetest"
+	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/cassandra/kairosrows/write"
 	"varve/internal/cassandra/layout"
 	"varve/internal/model"
 	"varve/internal/store"
@@ -40,5 +45,37 @@ func TestRecordedDeletion(t *testing.T) {
 		if _, del, err := parseRecord(key, value); err == nil {
 			t.Errorf("%s %s: %v", key, value, del)
 		}
+	}
+}
+
+// Many deletions are recorded by few statements, and large ones one by one. All come back, in pages that
+// do not become long.
+func TestRecordManyDeletions(t *testing.T) {
+	b := newBench(t, schema.DefaultConfig(), write.DefaultConfig(), "")
+	d := b.deleter(noNodes(), time.Now)
+	var deletions []store.Deletion
+	want := map[string]bool{}
+	for i := range 1000 {
+		del := store.Deletion{Metric: fmt.Sprintf("%s%d", b.Name("m"), i), Range: model.AllTime}
+		if i%100 == 0 {
+			del.Matchers = []model.Matcher{{Tag: "k", Values: []string{strings.Repeat("v", recordsTogether)}}}
+		}
+		deletions, want[del.Metric] = append(deletions, del), true
+	}
+	stampMS := time.Now().UnixMilli()
+	b.Counts.Take()
+	if err := d.Record(b.Ctx, stampMS, deletions...); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.Counts.Take()["record_deletion"]; n > 50 {
+		t.Errorf("%d statements", n)
+	}
+	if err := d.Recorded(b.Ctx, stampMS, func(of int64, del store.Deletion) error {
+		if of == stampMS {
+			delete(want, del.Metric)
+		}
+		return nil
+	}); err != nil || len(want) > 0 {
+		t.Errorf("%d deletions are not found: %v", len(want), err)
 	}
 }
