@@ -599,3 +599,56 @@ func TestDeletesAreReadAtQuorum(t *testing.T) {
 		}
 	}
 }
+
+// Jobs whose deletions together take too much memory are refused. What they select is not repeated in
+// full in lists, in the log, or once they are done.
+func TestDeleteJobsOfManyValues(t *testing.T) {
+	b := newBench(t, schema.DefaultConfig(), write.DefaultConfig(), "")
+	c := noNodes()
+	c.JobRows = 10
+	metric := b.Name("m")
+	src := new(keyspacetest.Memory)
+	many := model.Matcher{Tag: "k"}
+	for i := range 5000 {
+		many.Values = append(many.Values, fmt.Sprint(i))
+	}
+	for i := range 20 {
+		src.Longs(keyspacetest.LongSeries(metric, "k", fmt.Sprint(i)), 0, keyspacetest.SomeTime)
+	}
+	b.write(src)
+	del := store.Deletion{Metric: metric, Matchers: []model.Matcher{many}, Range: model.AllTime}
+	d := b.deleter(c, time.Now)
+	saved := layout.SaveDeletion(del)
+	d.jobs.most = saved.Memory() * 3 / 2
+	reached, release := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	d.forget = func([]byte) {
+		once.Do(func() {
+			close(reached)
+			<-release
+		})
+	}
+	first := make(chan error, 1)
+	go func() { first <- d.Delete(b.Ctx, b.Stamp, del) }()
+	<-reached
+	err := d.Delete(b.Ctx, b.Stamp, del)
+	if _, ok := errors.AsType[*store.UnavailableError](err); !ok || !strings.Contains(err.Error(), "1 delete jobs that are not done; nothing was deleted") {
+		t.Errorf("a second job: %v", err)
+	}
+	close(release)
+	if err := <-first; err != nil {
+		t.Fatal(err)
+	}
+	if d.jobs.bytes != 0 {
+		t.Errorf("%d bytes are left of jobs that are done", d.jobs.bytes)
+	}
+	listed, err := d.Jobs(b.Ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, job := range listed {
+		if len(job.Selector) > selectorBytes+10 || job.State == layout.JobDone && len(job.Deletion.Matchers) > 0 {
+			t.Errorf("listed: %.2000v", job)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/layout"
+	"varve/internal/clip"
 	"varve/internal/cluster"
 	"varve/internal/store"
 	"varve/internal/work"
@@ -35,8 +36,17 @@ const (
 	jobsAtOnce = 8
 	jobsMost   = 1000
 
-	// jobsKept is how many ended jobs this process remembers.
-	jobsKept = 100
+	// jobsBytes is how much memory the deletions of these jobs may take: a request may have 100,000
+	// values of tags. Every job also stores them with its progress.
+	jobsBytes = 64 << 20
+
+	// jobsKept is how many ended jobs this process remembers, with their deletions if these take at
+	// most endedBytes.
+	jobsKept   = 100
+	endedBytes = 64 << 10
+
+	// selectorBytes is how long the selector of a job is in lists and in the log.
+	selectorBytes = 1024
 )
 
 // jobs are the delete jobs of a Deleter.
@@ -45,6 +55,7 @@ type jobs struct {
 	node string
 	wait time.Duration // how long Cancel waits for a job to stop
 	look time.Duration // cancelLook, except in tests
+	most int           // jobsBytes, except in tests
 
 	leaseLife time.Duration
 	leases    *cluster.Leases
@@ -57,12 +68,14 @@ type jobs struct {
 
 	mu      sync.Mutex
 	running map[string]*runningJob
+	bytes   int          // memory of the deletions of running
 	ended   []layout.Job // oldest first
 }
 
 // A runningJob is a job that this process works on.
 type runningJob struct {
 	job       *layout.Job        // jobs.mu must be held
+	bytes     int                // memory of its deletion
 	lease     *cluster.Lease     // nil without leases
 	cancelled context.Context    // ends when the job is cancelled; see Deleter.run for how soon it stops
 	cancel    context.CancelFunc // cancels the job
@@ -71,7 +84,7 @@ type runningJob struct {
 }
 
 func (j *jobs) init(d *Deleter, node string) {
-	j.d, j.node, j.wait, j.look, j.leaseLife, j.running = d, node, cancelWait, cancelLook, jobLease, map[string]*runningJob{}
+	j.d, j.node, j.wait, j.look, j.most, j.leaseLife, j.running = d, node, cancelWait, cancelLook, jobsBytes, jobLease, map[string]*runningJob{}
 	j.leases, j.places = j.newLeases(), make(chan struct{}, jobsAtOnce)
 	j.ctx, j.stop = context.WithCancelCause(context.Background())
 }
@@ -85,14 +98,14 @@ func (j *jobs) close() {
 func (j *jobs) start(ctx context.Context, del store.Deletion, stampMS int64, plan *deletePlan) error {
 	now := j.d.now().UTC()
 	job := &layout.Job{
-		ID: fmt.Sprintf("%d-%08x", stampMS, rand.Uint32()), Selector: describe(del), StartMS: del.Range.StartMS, EndMS: del.Range.EndMS,
+		ID: fmt.Sprintf("%d-%08x", stampMS, rand.Uint32()), Selector: clip.Text(describe(del), selectorBytes), StartMS: del.Range.StartMS, EndMS: del.Range.EndMS,
 		Cluster: j.d.cluster, StampMS: stampMS, State: layout.JobRunning, Rows: plan.rows, NextMS: plan.steps[0].rowTimeMS, Started: now, Updated: now, Node: j.node,
 		Deletion: layout.SaveDeletion(del),
 	}
 	j.mu.Lock()
-	n := len(j.running)
+	n, bytes := len(j.running), j.bytes
 	j.mu.Unlock()
-	if n >= jobsMost {
+	if n >= jobsMost || n > 0 && bytes+job.Deletion.Memory() > j.most {
 		return &store.UnavailableError{Reason: fmt.Sprintf("this server has %d delete jobs that are not done; nothing was deleted; wait until some are, see GET /admin/deletes", n)}
 	}
 	lease, err := j.lease(ctx, job.ID, false)
@@ -123,10 +136,11 @@ func (j *jobs) start(ctx context.Context, del store.Deletion, stampMS int64, pla
 
 // begin runs f as the work of a job, under its lease.
 func (j *jobs) begin(job *layout.Job, lease *cluster.Lease, f func(context.Context, *runningJob) error) *runningJob {
-	r := &runningJob{job: job, lease: lease, ended: make(chan struct{})}
+	r := &runningJob{job: job, bytes: job.Deletion.Memory(), lease: lease, ended: make(chan struct{})}
 	r.cancelled, r.cancel = context.WithCancel(context.Background())
 	j.mu.Lock()
 	j.running[job.ID] = r
+	j.bytes += r.bytes
 	j.mu.Unlock()
 	j.d.metrics.running.Inc()
 	j.tasks.Go(func() {
@@ -135,7 +149,7 @@ func (j *jobs) begin(job *layout.Job, lease *cluster.Lease, f func(context.Conte
 		defer r.cancel()
 		err := underLease(j.ctx, lease, func(ctx context.Context) error {
 			r.err = lostOr(ctx, work.Do("work on a delete job", func() error { return j.inTurn(ctx, r, f) }))
-			j.end(job, r.err)
+			j.end(r)
 			return nil
 		})
 		if err != nil {
@@ -178,7 +192,8 @@ func (j *jobs) inTurn(ctx context.Context, r *runningJob, f func(context.Context
 
 // end records how a job ended. The record of a job that was stopped by close, or whose lease is
 // lost, remains unchanged.
-func (j *jobs) end(job *layout.Job, err error) {
+func (j *jobs) end(r *runningJob) {
+	job, err := r.job, r.err
 	closing := j.ctx.Err() != nil
 	cancelled := errors.Is(err, errCancelled)
 	j.mu.Lock()
@@ -196,7 +211,12 @@ func (j *jobs) end(job *layout.Job, err error) {
 	}
 	ended := *job
 	delete(j.running, job.ID)
-	j.ended = append(j.ended, ended)
+	j.bytes -= r.bytes
+	listed := ended
+	if r.bytes > endedBytes {
+		listed.Deletion = layout.SavedDeletion{Metric: job.Deletion.Metric} // its selector is left
+	}
+	j.ended = append(j.ended, listed)
 	if len(j.ended) > jobsKept {
 		j.ended = j.ended[1:]
 	}
