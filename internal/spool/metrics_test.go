@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
@@ -111,5 +112,33 @@ func TestOldestSeconds(t *testing.T) {
 	}
 	if got := oldest(); got != 0 {
 		t.Errorf("when all is drained: %v seconds", got)
+	}
+}
+
+// TestOldestAfterRestart: a restart does not make the oldest sample that waits younger. While the remote
+// store was never reached, one generation that is not cut holds all samples.
+func TestOldestAfterRestart(t *testing.T) {
+	clock, fs := newClock(), vfs.NewMem()
+	s := mustOpen(t, fs, patient(tinyConfig()), clock.options(nil))
+	put(t, s, testSeries("load", 1), 1, 1)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		later time.Duration
+		want  time.Duration // age of the sample
+	}{
+		{time.Hour, time.Hour},
+		{time.Hour, 2 * time.Hour},
+		{-3 * time.Hour, 0}, // the clock was set back to before the sample arrived
+	} {
+		clock.add(tc.later)
+		s := mustOpen(t, fs, patient(tinyConfig()), clock.options(nil))
+		if got := time.Since(s.Health().Oldest); got < tc.want || got > tc.want+time.Minute {
+			t.Errorf("the oldest sample waits for %v, want %v", got, tc.want)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

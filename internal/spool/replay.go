@@ -52,7 +52,11 @@ func (s *Spool) replay() error {
 	s.dropDrained()
 	s.settleStamps()
 	if g := s.active.Load(); g.Samples() > 0 {
-		g.began.Store(&began)
+		arrived := began
+		if g.firstMS != 0 { // the first version of the log has no write timestamps
+			arrived = began.Add(-max(0, s.now().Sub(time.UnixMilli(g.firstMS))))
+		}
+		g.began.Store(&arrived)
 	}
 	if stats.Records > 0 {
 		h := s.Health()
