@@ -51,7 +51,7 @@ type cassandraWriter struct {
 		MemoryBytes int64      `json:"memory_bytes"`
 		Oldest      *time.Time `json:"oldest,omitempty"` // when the oldest of them arrived
 		FailingFrom *time.Time `json:"failing_since,omitempty"`
-		Trend       float64    `json:"samples_per_second"`           // growth in the last minute, negative if it shrank
+		Trend       float64    `json:"samples_per_second"`           // growth in the last minute of an outage or the drain after it, negative if it shrank; else 0
 		FullIn      int64      `json:"full_in_seconds,omitempty"`    // until points are refused, at this trend
 		DrainedIn   int64      `json:"drained_in_seconds,omitempty"` // until nothing waits, at this trend
 		Error       string     `json:"error,omitempty"`              // of the last attempt to write to Cassandra

@@ -4,16 +4,26 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
-	"varve/internal/spool"
+	"varve/internal/units"
 	"varve/internal/work"
 )
 
 const (
 	backlogEvery = 5 * time.Second
 	backlogKept  = 13 // levels of one minute
+)
+
+// A phase says why samples wait for Cassandra.
+type phase int
+
+const (
+	gathering phase = iota // they gather for the next generation, as always
+	queued                 // generations wait until Cassandra has taken those before them
+	failing                // Cassandra does not accept samples
 )
 
 // A backlog records how the number of samples that wait for Cassandra changes.
@@ -26,10 +36,20 @@ type backlog struct {
 type level struct {
 	at             time.Time
 	samples, bytes int64
+	phase          phase
 }
 
-func levelOf(now time.Time, h spool.Health) level {
-	return level{now, h.Samples, h.LogBytes + h.FileBytes}
+// level returns the present level.
+func (s *Store) level() level {
+	h := s.spool.Health()
+	l := level{at: s.now(), samples: h.Samples, bytes: h.LogBytes + h.FileBytes}
+	switch cause, _ := s.awayFor(h); {
+	case cause != nil:
+		l.phase = failing
+	case h.Generations > 0:
+		l.phase = queued
+	}
+	return l
 }
 
 // watch records the level at intervals, until ctx ends.
@@ -50,23 +70,28 @@ func (b *backlog) note(l level) {
 	}
 }
 
-// A Trend extrapolates the change of the backlog in the last minute.
+// A Trend extrapolates the change of the backlog in the last minute. It is zero while samples only
+// gather for the next generation: their number then rises and falls within each linger.
 type Trend struct {
 	SamplesPerSecond float64       // growth of the backlog; negative if it shrinks
 	Full             time.Duration // until spool.max_bytes is reached, 0 if that is not foreseeable
 	Drained          time.Duration // until the backlog is empty, 0 if that is not foreseeable
 }
 
-// trend compares the present level with the oldest recorded one.
+// trend compares the present level with the oldest recorded one of the same phase: what happened
+// in an outage says nothing about the drain after it.
 func (b *backlog) trend(now level, maxBytes int64) Trend {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.levels) == 0 {
-		return Trend{}
+	first := now
+	for _, l := range slices.Backward(b.levels) {
+		if l.phase != now.phase {
+			break
+		}
+		first = l
 	}
-	first := b.levels[0]
 	seconds := now.at.Sub(first.at).Seconds()
-	if seconds < 1 {
+	if seconds < 1 || now.phase == gathering {
 		return Trend{}
 	}
 	t := Trend{SamplesPerSecond: float64(now.samples-first.samples) / seconds}
@@ -93,9 +118,9 @@ func inSight(seconds float64) time.Duration {
 func (t Trend) String() string {
 	switch {
 	case t.Drained > 0:
-		return fmt.Sprintf("%s fewer each second, none in about %v", rateText(-t.SamplesPerSecond), t.Drained)
+		return fmt.Sprintf("%s fewer each second, none in about %s", rateText(-t.SamplesPerSecond), aboutText(t.Drained))
 	case t.Full > 0:
-		return fmt.Sprintf("%s more each second, and spool.max_bytes is reached in about %v", rateText(t.SamplesPerSecond), t.Full)
+		return fmt.Sprintf("%s more each second, and spool.max_bytes is reached in about %s", rateText(t.SamplesPerSecond), aboutText(t.Full))
 	}
 	return ""
 }
@@ -108,7 +133,16 @@ func rateText(n float64) string {
 	return fmt.Sprintf("%.0f", n)
 }
 
-// trend returns the trend of the backlog.
-func (s *Store) trend() Trend {
-	return s.backlog.trend(levelOf(s.now(), s.spool.Health()), int64(s.cfg.Spool.MaxBytes))
+// aboutText formats an estimated duration, without digits that no estimate has.
+func aboutText(d time.Duration) string {
+	switch {
+	case d >= 72*time.Hour:
+		return fmt.Sprintf("%.0f days", d.Hours()/24)
+	case d >= 10*time.Minute:
+		d = d.Round(time.Minute)
+	}
+	return units.FormatDuration(d)
 }
+
+// trend returns the trend of the backlog.
+func (s *Store) trend() Trend { return s.backlog.trend(s.level(), int64(s.cfg.Spool.MaxBytes)) }

@@ -140,4 +140,7 @@ func TestWaitingSaysWhy(t *testing.T) {
 	if got := s.written.status().Waiting; !strings.Contains(got, "connection refused") {
 		t.Errorf("the status is %q", got)
 	}
+	if got := textOf(s.Degraded()); !strings.Contains(got, ", when this server started") {
+		t.Errorf("the outage, which may have begun before the start, is described as %q", got)
+	}
 }

@@ -86,16 +86,8 @@ func (s *Store) Healthy() error {
 // not, and how many samples wait.
 func (s *Store) Degraded() error {
 	h := s.spool.Health()
-	var cause error
-	var since time.Time
-	switch state := s.written.session.State(); {
-	case !state.Connected:
-		cause, since = errors.New(state.Reason), state.Since
-	case s.written.keyspace() == nil:
-		cause = s.written.why()
-	case h.SinkError != nil:
-		cause, since = h.SinkError, h.SinkSince
-	default:
+	cause, since := s.awayFor(h)
+	if cause == nil {
 		return nil
 	}
 	what := "samples"
@@ -105,11 +97,26 @@ func (s *Store) Degraded() error {
 	text := fmt.Sprintf("Cassandra does not accept "+what+"; %d wait for it in %d bytes on disk", h.Samples, h.LogBytes+h.FileBytes)
 	if !since.IsZero() {
 		text += ", since " + since.UTC().Format(time.RFC3339)
+		if state := s.written.session.State(); !state.Connected && state.Version == "" {
+			text += ", when this server started"
+		}
 	}
 	if trend := s.trend().String(); trend != "" {
 		text += "; " + trend
 	}
 	return fmt.Errorf("%s: %w", text, cause)
+}
+
+// awayFor returns why Cassandra does not accept samples, nil if it does, and since when, if that is
+// known.
+func (s *Store) awayFor(h spool.Health) (cause error, since time.Time) {
+	switch state := s.written.session.State(); {
+	case !state.Connected:
+		return errors.New(state.Reason), state.Since
+	case s.written.keyspace() == nil:
+		return s.written.why(), time.Time{}
+	}
+	return h.SinkError, h.SinkSince
 }
 
 // degradedSince returns when Degraded began to fail, and the present time if that is unknown.

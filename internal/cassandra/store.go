@@ -110,7 +110,7 @@ func Open(fsys vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 	var ctx context.Context
 	ctx, s.stop = context.WithCancel(context.Background())
 	s.tasks.Go(func() {
-		s.backlog.watch(ctx, func() level { return levelOf(s.now(), s.spool.Health()) })
+		s.backlog.watch(ctx, s.level)
 	})
 	for _, c := range s.clusters() {
 		s.tasks.Go(func() { s.connect(ctx, c, o) })
