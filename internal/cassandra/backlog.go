@@ -24,6 +24,7 @@ const (
 	gathering phase = iota // they gather for the next generation, as always
 	queued                 // generations wait until Cassandra has taken those before them
 	failing                // Cassandra does not accept samples
+	refusing               // the spool accepts no samples, for example because it is full
 )
 
 // A backlog records how the number of samples that wait for Cassandra changes.
@@ -44,6 +45,8 @@ func (s *Store) level() level {
 	h := s.spool.Health()
 	l := level{at: s.now(), samples: h.Samples, bytes: h.LogBytes + h.FileBytes}
 	switch cause, _ := s.awayFor(h); {
+	case h.Err != nil:
+		l.phase = refusing
 	case cause != nil:
 		l.phase = failing
 	case h.Generations > 0:

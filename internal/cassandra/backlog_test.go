@@ -1,8 +1,15 @@
 package cassandra
 
 import (
+	"bytes"
+	"strings"
 	"testing"
 	"time"
+
+	"varve/internal/cassandra/cql/cqltest"
+	"varve/internal/model"
+	"varve/internal/store"
+	"varve/internal/units"
 )
 
 func TestTrend(t *testing.T) {
@@ -56,6 +63,7 @@ func TestTrendOfPhases(t *testing.T) {
 		{"gathering", gathering, []int64{0, 500, 1000, 1500, 2000, 2500}, Trend{}},
 		{"an outage begins", failing, []int64{3000}, Trend{}},
 		{"an outage", failing, []int64{5000, 7000}, Trend{400, 233 * time.Second, 0}},
+		{"the spool is full", refusing, []int64{7500, 7500, 7500}, Trend{}},
 		{"Cassandra is back", queued, []int64{8000}, Trend{}},
 		{"the drain", queued, []int64{6000, 4000}, Trend{-400, 0, 10 * time.Second}},
 		{"gathering again", gathering, []int64{0, 500, 1000}, Trend{}},
@@ -83,5 +91,30 @@ func TestAboutText(t *testing.T) {
 		if got := aboutText(d); got != want {
 			t.Errorf("%v: %q, want %q", d, got, want)
 		}
+	}
+}
+
+// TestFullBacklog: while the spool is full there is no forecast of when it will be.
+func TestFullBacklog(t *testing.T) {
+	c := defaultSettings()
+	c.Hosts = []string{cqltest.ClosedPort(t)}
+	c.Spool.Linger, c.Spool.MaxBytes = time.Hour, units.MiB
+	s := openStore(t, c, Options{})
+	if got := s.level(); got.phase != failing {
+		t.Errorf("before Cassandra was reached: %+v", got)
+	}
+	ref, err := s.Create(t.Context(), model.Series{Metric: "m", Tags: model.MustTags("host", "a"), Type: model.TypeString})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ms := int64(1); err == nil; ms++ {
+		var b store.Batch
+		b.Reset(s.Epoch())
+		b.AddBytes(ref, ms, bytes.Repeat([]byte("x"), 60_000), 0)
+		err = s.Append(t.Context(), &b)
+	}
+	s.backlog.note(level{at: s.now().Add(-30 * time.Second), phase: failing})
+	if got := s.Status(); got.Refusing == "" || got.Trend != (Trend{}) || !strings.Contains(got.Degraded, "; further samples are refused: ") {
+		t.Errorf("a full spool: %+v", got)
 	}
 }

@@ -103,6 +103,8 @@ func (s *Store) Degraded() error {
 	}
 	if trend := s.trend().String(); trend != "" {
 		text += "; " + trend
+	} else if h.Err != nil {
+		text += "; further samples are refused"
 	}
 	return fmt.Errorf("%s: %w", text, cause)
 }
