@@ -44,6 +44,15 @@ const (
 	repairPartition = 7 * time.Millisecond   // a partition of row_keys: a metric and row time
 )
 
+// coverPartition is how long coverage takes for a metric and row time besides its row keys: it checks at most
+// 100 metrics, and as many row times, a second.
+const coverPartition = 20 * time.Millisecond
+
+// coverTime estimates how long coverage takes.
+func coverTime(rows, partitions int64, rate int) time.Duration {
+	return time.Duration(rows)*time.Second/time.Duration(rate) + time.Duration(partitions)*coverPartition
+}
+
 // repairTime estimates how long a repair takes.
 func repairTime(rows, partitions int64) time.Duration {
 	return time.Duration(rows)*repairRow + time.Duration(partitions)*repairPartition
@@ -66,22 +75,18 @@ func (p *preflight) lookAtSize(ctx context.Context) error {
 	if p.reads() {
 		return nil
 	}
-	if rate := p.o.CoverRate; rate > 0 {
-		p.add(Good, "coverage", fmt.Sprintf("at most %s until selective queries are quick everywhere: each row key is added to the inverted index once, %d a second (read.cover_rate)", seconds(n/int64(rate)), rate), "")
-	}
-	return p.forecastRepair(ctx, n)
-}
-
-// forecastRepair reports how long a repair of that many rows takes.
-func (p *preflight) forecastRepair(ctx context.Context, rows int64) error {
 	var partitions int64
 	if _, ok := p.tables[rowKeysTable]; ok {
-		var err error
 		if partitions, _, err = p.countPartitions(ctx, sampleRowKeys); err != nil {
 			return err
 		}
 	}
-	took := repairTime(rows, partitions)
+	if rate := p.o.CoverRate; rate > 0 {
+		took := coverTime(n, partitions, rate)
+		p.add(Good, "coverage", fmt.Sprintf("some %s until selective queries are quick everywhere: %d row keys (read.cover_rate) and 50 metrics and row times a second, "+
+			"from half an hour after the start on; those that a query needs come first", seconds(int64(took/time.Second)), rate), "")
+	}
+	took := repairTime(n, partitions)
 	p.add(Good, "repair", fmt.Sprintf("varve repair takes some %s: %v for each row, and %v for each of about %d metrics and row times, as measured with one node and Varve on two cores",
 		seconds(int64(took/time.Second)), repairRow, repairPartition, partitions), "")
 	return nil
