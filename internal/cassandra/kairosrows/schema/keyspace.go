@@ -103,7 +103,7 @@ func (ks *Keyspace) createKeyspace(ctx context.Context) error {
 	}
 	if ks.config.Create != CreateKeyspace || ks.config.Role == RoleRead {
 		return &cql.TableError{Keyspace: ks.Name, Problem: "there is no such keyspace",
-			WayOut: "create it with the replication that it needs, or set cassandra.schema.create to keyspace"}
+			WayOut: "check cassandra.hosts and the spelling of cassandra.keyspace. If the keyspace is to be new, create it with the replication that it needs, or start a server with cassandra.schema.create: keyspace"}
 	}
 	replication, chosen := ks.config.Replication, ""
 	if replication == "" {

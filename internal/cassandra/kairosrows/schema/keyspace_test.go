@@ -300,7 +300,7 @@ func TestNoKeyspace(t *testing.T) {
 	s := cqltest.Open(t, cqltest.Config(originals.Cassandra(t)), cql.Options{})
 	_, err := openWith(t, s, func(c *Config) { c.Create = CreateTables })
 	var refused *cql.TableError
-	if !errors.As(err, &refused) || !strings.Contains(err.Error(), "set cassandra.schema.create to keyspace") {
+	if !errors.As(err, &refused) || !strings.Contains(err.Error(), "cassandra.schema.create: keyspace") {
 		t.Errorf("opening no keyspace: %v", err)
 	}
 	_, err = openWith(t, s, func(c *Config) {

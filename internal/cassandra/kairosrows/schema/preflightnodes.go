@@ -128,7 +128,7 @@ func (p *preflight) lookAtKeyspace(ctx context.Context) error {
 		if p.o.Schema.Create == CreateKeyspace {
 			p.add(Dubious, "keyspace", name+" is missing; the first start creates it, if the user may (CREATE on ALL KEYSPACES)", "check the spelling of cassandra.keyspace if there should be points")
 		} else {
-			p.add(Bad, "keyspace", name+" is missing", "create it with the replication that it needs, or set cassandra.schema.create to keyspace; check the spelling of cassandra.keyspace")
+			p.add(Bad, "keyspace", name+" is missing", "check the spelling of cassandra.keyspace. If the keyspace is to be new, create it with the replication that it needs, or set cassandra.schema.create to keyspace")
 		}
 		return nil
 	}

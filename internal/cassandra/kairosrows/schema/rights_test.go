@@ -78,7 +78,7 @@ allow_filtering_enabled: false
 		want   string
 	}{
 		{"keyspace", func(c *Config) { c.Create = CreateKeyspace }, "let an administrator create the keyspace"},
-		{"no keyspace", func(c *Config) { c.Create = CreateTables }, "set cassandra.schema.create to keyspace"},
+		{"no keyspace", func(c *Config) { c.Create = CreateTables }, "cassandra.schema.create: keyspace"},
 	} {
 		_, err := openWith(t, cqltest.Open(t, missing, cql.Options{}), c.change)
 		var refused *cql.TableError
