@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"log/slog"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -184,7 +185,8 @@ func (a *assignments) enlist(ctx context.Context) error {
 	return nil
 }
 
-// resign removes this node from the lists. None of its tasks may run any more.
+// resign removes this node from the lists, and its tasks from the assignments. None of its tasks may
+// run any more.
 func (a *assignments) resign() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
@@ -194,7 +196,30 @@ func (a *assignments) resign() {
 	}
 	if err != nil {
 		a.log.Info("this node stays listed until its entry expires; its roll-up tasks do not run until then", "error", err)
+		return
 	}
+	if err := a.release(ctx); err != nil {
+		a.log.Info("roll-up tasks stay assigned to this node; Varve nodes take them all the same, a KairosDB node may not", "error", err)
+	}
+}
+
+// release removes the assignments of this node's tasks. Varve nodes would claim them all the same, but
+// KairosDB does not: a KairosDB node that starts takes a task of a node that is gone only if there are
+// more tasks than KairosDB nodes. It takes every task that nobody has.
+func (a *assignments) release(ctx context.Context) error {
+	a.mu.Lock()
+	ids := slices.Collect(maps.Keys(a.since))
+	a.mu.Unlock()
+	for _, id := range ids {
+		guid, err := a.assigned(ctx, id)
+		if err == nil && guid == a.node {
+			err = a.values.Unset(ctx, service, assignmentKey, id)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // members reads both lists.

@@ -500,3 +500,25 @@ func TestChoice(t *testing.T) {
 		t.Errorf("without nodes a task is for %q", got)
 	}
 }
+
+// TestReleaseOfTasks: a node that stops leaves no task assigned to it. A KairosDB node that starts takes a
+// task of a node that is gone only if there are more tasks than KairosDB nodes.
+func TestReleaseOfTasks(t *testing.T) { synctest.Test(t, testReleaseOfTasks) }
+
+func testReleaseOfTasks(t *testing.T) {
+	s := reference.New(nil)
+	defer s.Close()
+	a := &assignments{values: s, node: "varve-a", host: "a", now: time.Now, log: slog.New(slog.DiscardHandler), since: map[string]time.Time{}}
+	if err := a.beat(t.Context(), []string{"mine", "lost"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Set(t.Context(), service, assignmentKey, "lost", "varve-b"); err != nil { // and a does not know it yet
+		t.Fatal(err)
+	}
+	a.resign()
+	for id, want := range map[string]string{"mine": "", "lost": "varve-b"} {
+		if got, err := a.assigned(t.Context(), id); err != nil || got != want {
+			t.Errorf("task %s is assigned to %q, %v; want %q", id, got, err, want)
+		}
+	}
+}
