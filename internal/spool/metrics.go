@@ -47,6 +47,7 @@ func newMetrics(s *Spool) *metrics {
 		h := s.Health()
 		return float64(h.LogBytes + h.FileBytes)
 	})
+	gauge("bytes_max", "Disk space at which samples are refused: max_bytes of the spool.", func() float64 { return float64(s.cfg.MaxBytes) })
 	gauge("memory_bytes", "Memory of samples that the remote store does not have yet, or that a query reads here.", func() float64 { return float64(s.memory()) })
 	gauge("file_bytes", "Size of files with samples that did not fit in memory, including files that only a query still reads.", func() float64 { return float64(s.Health().FileBytes) })
 	gauge("oldest_seconds", "Time since the arrival of the oldest sample that the remote store does not have yet.", func() float64 {
