@@ -3,6 +3,7 @@ package layout
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"varve/internal/model"
@@ -63,11 +64,12 @@ type SavedMatcher struct {
 	Absent   bool     `json:"absent,omitempty"`
 }
 
-// SaveDeletion returns a deletion as it is stored.
+// SaveDeletion returns a deletion as it is stored. Values are sorted, so that the same deletion is
+// always stored as the same text.
 func SaveDeletion(del store.Deletion) SavedDeletion {
 	s := SavedDeletion{Metric: del.Metric}
 	for _, m := range del.Matchers {
-		saved := SavedMatcher{Tag: m.Tag, Values: m.Values, Not: m.Not, Absent: m.Absent}
+		saved := SavedMatcher{Tag: m.Tag, Values: slices.Sorted(slices.Values(m.Values)), Not: m.Not, Absent: m.Absent}
 		for _, p := range m.Patterns {
 			saved.Patterns = append(saved.Patterns, p.String())
 		}

@@ -40,7 +40,11 @@ func newCancelBench(t *testing.T) *cancelBench {
 		src.Longs(keyspacetest.LongSeries(metric, "k", fmt.Sprint(i)), 0, keyspacetest.SomeTime, keyspacetest.SomeTime+b.KS.Spec.Width)
 	}
 	b.write(src)
-	b.del = store.Deletion{Metric: metric, Range: model.AllTime}
+	var values []string
+	for i := range b.rows / 2 {
+		values = append(values, fmt.Sprint(i)) // not in order
+	}
+	b.del = store.Deletion{Metric: metric, Range: model.AllTime, Matchers: []model.Matcher{{Tag: "k", Values: values}}}
 	return b
 }
 
