@@ -41,6 +41,33 @@ func TestParseKeyErrors(t *testing.T) {
 	}
 }
 
+// TestAmbiguous: only a key with a zero byte in a name may be that of several rows.
+func TestAmbiguous(t *testing.T) {
+	bytesOf := func(k Key) string {
+		key, err := k.Append(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(key)
+	}
+	for _, typ := range []model.Type{model.TypeLong, model.TypeNull, "x", TypeLegacy} {
+		for shift := range 64 {
+			k := Key{Metric: "m", RowTimeMS: 1 << shift, Type: typ, Tags: model.MustTags("a", "\x01", "host", "a=b:c")}
+			if Ambiguous(bytesOf(k)) {
+				t.Errorf("%s at %d", typ, k.RowTimeMS)
+			}
+			if k.Metric = "m\x00BBBBBBBBx=y:z"; typ != TypeLegacy && !Ambiguous(bytesOf(k)) {
+				t.Errorf("%s at %d, of a metric with a zero byte", typ, k.RowTimeMS)
+			}
+		}
+	}
+	for _, key := range []string{"", "m", "m\x00", strings.Repeat("\x00", MaxKeyBytes), strings.Repeat("\x00AAAAAAAA\x00\x01A", 5000) + "="} {
+		if Ambiguous(key) {
+			t.Errorf("%.20q", key)
+		}
+	}
+}
+
 func FuzzParseKey(f *testing.F) {
 	for _, k := range []Key{
 		{Metric: "load", RowTimeMS: 1500508800000, Type: model.TypeLong, Tags: model.MustTags("host", "a", "a:b=c", ":=")},

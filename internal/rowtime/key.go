@@ -118,6 +118,26 @@ func ParseKey(key string) (Key, error) {
 	return k, nil
 }
 
+// Ambiguous reports whether a key that ParseKey reads may be that of another row: one of a metric whose
+// name holds a zero byte, and the key can be read as one with a type if the name ends at a later zero
+// byte. A key of names without zero bytes is not ambiguous.
+func Ambiguous(key string) bool {
+	_, rest, _ := strings.Cut(key, "\x00")
+	for {
+		var ok bool
+		if _, rest, ok = strings.Cut(rest, "\x00"); !ok || len(rest) < 10 {
+			return false
+		}
+		end := 10 + int(rest[9]) // of the type, after row time, marker and length
+		if rest[8] != 0 || end == 10 || end > 10+MaxTypeBytes || end > len(rest) {
+			continue
+		}
+		if _, err := parseTags(rest[end:]); err == nil {
+			return true
+		}
+	}
+}
+
 func keyError(key string, err error) error { return fmt.Errorf("row key %x: %w", key, err) }
 
 // parseTags reads name=value:name=value: with the escapes of appendEscaped.

@@ -413,6 +413,39 @@ func TestRepairNames(t *testing.T) {
 	}
 }
 
+// TestRepairBesideOddKeys: a key in data_points does not say where the name of its metric ends if that holds a
+// zero byte, and there may be keys that no index table takes. They neither end a repair nor become series
+// of other metrics.
+func TestRepairBesideOddKeys(t *testing.T) {
+	b := newBench(t, keyspacetest.OwnKeyspace(), write.DefaultConfig(), "")
+	d := b.deleter(noNodes(), time.Now)
+	src := new(keyspacetest.Memory)
+	odd := []string{"\x00BBBBBBBB", "\x00BBBBBBBBx=y:z", "\x00\x00\x00\x01\x7f\x7f\x7f\x7f\x7fx=y:z", "\x00\x00\x00\x01\x7f\x7f\x7f\x7f\x7f\x00\x0bkairos_longx=y:q"}
+	for _, name := range append(odd, "") {
+		src.Longs(keyspacetest.LongSeries(b.Name("a")+name, "k", "v"), 0, 5, keyspacetest.SomeTime)
+	}
+	b.write(src)
+	for _, k := range []rowtime.Key{
+		{Metric: "", Type: model.TypeLong, Tags: model.MustTags("k", "v")},
+		{Metric: b.Name("a"), Type: model.TypeLong, Tags: model.MustTags("k", "\xff")},
+		{Metric: b.Name("a") + "\xff", Type: model.TypeLong, Tags: model.MustTags("k", "v")},
+	} {
+		key, err := k.Append(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.ExecNow("INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?)", key, rowtime.ColumnBytes(2), []byte{5})
+	}
+	before := b.TableCounts()
+	report, err := d.Repair(b.Ctx, RepairOptions{})
+	if err != nil || report.Changes() != 0 || report.Unreadable != int64(2*len(odd)+3) {
+		t.Errorf("%+v, %v", report, err)
+	}
+	if got := b.TableCounts(); got != before {
+		t.Errorf("rows of %s: %s, before %s", keyspacetest.Tables, got, before)
+	}
+}
+
 // TestRepairPace: a repair looks at no more rows than it may, and does not wait
 // when it is interrupted.
 func TestRepairPace(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows/rowkey"
@@ -44,7 +45,7 @@ func (r *repair) rows(ctx context.Context, from, to int64) error {
 	for rows.Scan(&raw, &token) {
 		r.report.Rows++
 		key, err := rowtime.ParseKey(string(raw))
-		if err != nil {
+		if err != nil || !indexable(key) || rowtime.Ambiguous(string(raw)) {
 			r.report.Unreadable++
 			continue
 		}
@@ -57,6 +58,17 @@ func (r *repair) rows(ctx context.Context, from, to int64) error {
 		}
 	}
 	return errors.Join(rows.Close(), flush())
+}
+
+// indexable reports whether the index tables take a key: names in it are UTF-8, and that of the metric
+// is not empty.
+func indexable(k rowtime.Key) bool {
+	for name, value := range k.Tags.All() {
+		if !utf8.ValidString(name) || !utf8.ValidString(value) {
+			return false
+		}
+	}
+	return k.Metric != "" && utf8.ValidString(k.Metric) && utf8.ValidString(string(k.Type))
 }
 
 // indexRows adds missing index rows.
