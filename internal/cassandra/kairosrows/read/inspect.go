@@ -33,10 +33,13 @@ type Inspector struct {
 // NewInspector returns an inspector of the keyspace that r reads.
 func NewInspector(r *Reader, w io.Writer) *Inspector { return &Inspector{reader: r, w: w} }
 
+// valueBytes is how long a value of metadata that a client has stored may be.
+const valueBytes = 1 << 20
+
 var (
-	inspectCells = &cql.Statement{Name: "inspect_cells", PageSize: 500,
+	inspectCells = &cql.Statement{Name: "inspect_cells", RowBytes: rowtime.MaxStringBytes,
 		Text: "SELECT column1, value, WRITETIME(value), TTL(value) FROM data_points WHERE key = ? AND column1 >= ? AND column1 <= ? LIMIT ?"}
-	inspectKeys = &cql.Statement{Name: "inspect_service_keys", PageSize: 500,
+	inspectKeys = &cql.Statement{Name: "inspect_service_keys", RowBytes: valueBytes,
 		Text: "SELECT key, value, WRITETIME(value) FROM service_index WHERE service = ? AND service_key = ?"}
 	inspectServices = &cql.Statement{Name: "inspect_services", Scan: true, PageSize: 500,
 		Text: "SELECT DISTINCT service, service_key FROM service_index"}
