@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
-	"varve/internal/units"
 	"varve/internal/work"
 )
 
@@ -142,9 +142,9 @@ func aboutText(d time.Duration) string {
 	case d >= 72*time.Hour:
 		return fmt.Sprintf("%.0f days", d.Hours()/24)
 	case d >= 10*time.Minute:
-		d = d.Round(time.Minute)
+		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
 	}
-	return units.FormatDuration(d)
+	return d.String()
 }
 
 // trend returns the trend of the backlog.

@@ -84,7 +84,7 @@ func TestAboutText(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		3 * time.Second:                    "3s",
 		599 * time.Second:                  "9m59s",
-		time.Hour + 29*time.Second:         "1h",
+		time.Hour + 29*time.Second:         "1h0m",
 		27*time.Hour + 45*time.Minute + 40: "27h45m",
 		1295*time.Hour + 52*time.Minute:    "54 days",
 	} {

@@ -524,7 +524,7 @@ func TestJobsAtOnce(t *testing.T) {
 func TestWaitingJobsLookRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var statements atomic.Int64
-		d := &Deleter{now: time.Now, log: slog.New(slog.DiscardHandler), metrics: newMetrics()}
+		d := &Deleter{ks: new(schema.Keyspace), now: time.Now, log: slog.New(slog.DiscardHandler), metrics: newMetrics()}
 		d.services = func() (*schema.Keyspace, error) {
 			statements.Add(1)
 			return nil, errors.New("it is away")
