@@ -159,6 +159,7 @@ func (s *Spool) sinkFailed(err error, retry time.Duration) {
 	first := s.sinkErr == nil
 	s.sinkErr = err
 	s.sinkFails++
+	s.sinkWrote = s.undrainedLocked()[0].wrote.Load()
 	if first {
 		s.sinkSince = s.now()
 	}

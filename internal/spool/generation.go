@@ -31,6 +31,7 @@ type Generation struct {
 	began   atomic.Pointer[time.Time]
 
 	logBytes atomic.Int64
+	wrote    atomic.Int64 // samples that the sink has written in all attempts, repeated ones included
 
 	// Guarded by the spool's order lock.
 	defined idSet       // series that its log records have introduced
@@ -95,6 +96,18 @@ func (g *Generation) FirstStampMS() int64 {
 		return min(g.firstMS, g.StampMS())
 	}
 	return g.StampMS()
+}
+
+// Wrote tells that a sink has written n samples, while Write goes on: for Health, since a large
+// generation takes minutes.
+func (g *Generation) Wrote(n int64) { g.wrote.Add(n) }
+
+// waiting is the number of samples that the remote store does not have, as far as the sink has told.
+func (g *Generation) waiting() int64 {
+	if g.state >= written {
+		return 0
+	}
+	return max(1, g.samples-g.wrote.Load())
 }
 
 // Samples is the number of samples, overwritten ones included.

@@ -13,7 +13,7 @@ type Health struct {
 	Oldest      time.Time // when the oldest sample arrived; zero if there is none
 
 	Started   bool      // there is a sink
-	SinkError error     `json:"-"` // of the last attempt; nil if it succeeded
+	SinkError error     `json:"-"` // of the last attempt; nil if it succeeded, or if the present one has written samples
 	SinkSince time.Time // of the first of the current failures; zero if SinkError is nil
 	SinkFails uint64    `json:"-"` // attempts that failed since the start
 
@@ -33,14 +33,15 @@ func (s *Spool) Health() Health {
 	waiting := s.frozenLocked()
 	h.Generations, h.FileBytes = len(waiting), s.spillTotal
 	for _, g := range waiting {
-		h.Samples += g.samples
+		h.Samples += g.waiting()
 	}
-	if began := s.undrainedLocked()[0].began.Load(); began != nil {
+	first := s.undrainedLocked()[0]
+	if began := first.began.Load(); began != nil {
 		h.Oldest = *began
 	}
 	h.Started = s.sink != nil
-	if h.SinkError = s.sinkErr; h.SinkError != nil {
-		h.SinkSince = s.sinkSince
+	if s.sinkErr != nil && (IsPartial(s.sinkErr) || first.wrote.Load() == s.sinkWrote) {
+		h.SinkError, h.SinkSince = s.sinkErr, s.sinkSince
 	}
 	h.SinkFails = s.sinkFails
 	return h

@@ -1,6 +1,8 @@
 package spool
 
 import (
+	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -140,5 +142,47 @@ func TestOldestAfterRestart(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A slowSink fails until it is mended. Then it writes the first samples of a generation, and waits.
+type slowSink struct {
+	mended, wrote, ends chan struct{}
+}
+
+func (s *slowSink) Write(_ context.Context, g *Generation) error {
+	select {
+	case <-s.mended:
+	default:
+		return errors.New("away")
+	}
+	g.Wrote(2)
+	s.wrote <- struct{}{}
+	<-s.ends
+	return nil
+}
+
+// TestHealthOfLongDrain: while the remote store takes a generation after an outage, which can take minutes,
+// it does not count as failing, and the samples that it has do not wait.
+func TestHealthOfLongDrain(t *testing.T) {
+	sink := &slowSink{make(chan struct{}), make(chan struct{}), make(chan struct{})}
+	s := mustOpen(t, vfs.NewMem(), tinyConfig(), quickRetries(Options{Sink: sink}))
+	defer s.Close()
+	put(t, s, testSeries("load", 1), 1, 1, 2, 3)
+	until(t, "a failure", func() bool { return s.Health().SinkError != nil })
+	if h := s.Health(); h.Samples != 3 || h.SinkSince.IsZero() {
+		t.Errorf("in the outage: %+v", h)
+	}
+	close(sink.mended)
+	<-sink.wrote
+	if h := s.Health(); h.Samples != 1 || h.SinkError != nil || !h.SinkSince.IsZero() {
+		t.Errorf("during the drain: %+v, %v", h, h.SinkError)
+	}
+	close(sink.ends)
+	if _, err := s.Flush(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if h := s.Health(); h.Samples != 0 {
+		t.Errorf("after the drain: %+v", h)
 	}
 }

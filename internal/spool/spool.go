@@ -137,6 +137,7 @@ type Spool struct {
 	sinkErr    error     // of the last attempt
 	sinkSince  time.Time // of the first of the current failures
 	sinkFails  uint64    // failed attempts
+	sinkWrote  int64     // samples of the oldest frozen generation that were written when sinkErr was set
 	spillErr   error     // of the last attempt to write a file
 	spillTotal int64     // bytes of files
 

@@ -18,6 +18,7 @@ import (
 	"varve/internal/head"
 	"varve/internal/model"
 	"varve/internal/rowtime"
+	"varve/internal/spool"
 	"varve/internal/store"
 	"varve/internal/work"
 )
@@ -641,7 +642,11 @@ func (p *writePass) send(ctx context.Context, b *batcher, from, to int) bool {
 	case err == nil:
 		p.tried(true, b.replicas)
 		p.wrote.Store(true)
-		p.w.metrics.written.Add(float64(b.samples(from, to)))
+		n := b.samples(from, to)
+		p.w.metrics.written.Add(float64(n))
+		if g, ok := p.src.(*spool.Generation); ok {
+			g.Wrote(int64(n))
+		}
 		p.w.lastWrite.Store(p.w.now().UnixMilli())
 		return true
 	case ctx.Err() != nil:
