@@ -2,6 +2,7 @@ package cassandra
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -116,5 +117,10 @@ func TestFullBacklog(t *testing.T) {
 	s.backlog.note(level{at: s.now().Add(-30 * time.Second), phase: failing})
 	if got := s.Status(); got.Refusing == "" || got.Trend != (Trend{}) || !strings.Contains(got.Degraded, "; further samples are refused: ") {
 		t.Errorf("a full spool: %+v", got)
+	}
+	var outage *outageError
+	if err := s.Degraded(); !errors.As(err, &outage) || strings.Contains(outage.Public(), c.Hosts[0]) || !strings.Contains(err.Error(), c.Hosts[0]) ||
+		!strings.HasSuffix(outage.Public(), "; further samples are refused") {
+		t.Errorf("an outage: %q, and for everybody %q", err, outage.Public())
 	}
 }

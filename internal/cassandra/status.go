@@ -106,8 +106,20 @@ func (s *Store) Degraded() error {
 	} else if h.Err != nil {
 		text += "; further samples are refused"
 	}
-	return fmt.Errorf("%s: %w", text, cause)
+	return &outageError{text, cause}
 }
+
+// An outageError says that Cassandra does not accept samples.
+type outageError struct {
+	backlog string // what waits, without names and addresses
+	cause   error
+}
+
+func (e *outageError) Error() string { return e.backlog + ": " + e.cause.Error() }
+func (e *outageError) Unwrap() error { return e.cause }
+
+// Public is what the status of the server's health tells everybody.
+func (e *outageError) Public() string { return e.backlog }
 
 // awayFor returns why Cassandra does not accept samples, nil if it does, and since when, if that is
 // known.

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"time"
 
@@ -15,7 +16,10 @@ import (
 // A Check is one question about the server's health.
 type Check struct {
 	Name string // as in /api/v1/health/status
-	Run  func(ctx context.Context) error
+
+	// Run returns why the check fails. The status does not say so, since everybody may read it. If the
+	// error has a method Public() string, the status has a line with that text.
+	Run func(ctx context.Context) error
 
 	// Quiet leaves a check that passes out of the status: scripts written for
 	// KairosDB compare the list with its two checks.
@@ -119,6 +123,10 @@ func (s *Server) healthStatus(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case err != nil:
 			lines = append(lines, s.front.Checks[i].Name+": FAIL")
+			var told interface{ Public() string }
+			if errors.As(err, &told) {
+				lines = append(lines, s.front.Checks[i].Name+"-Backlog: "+told.Public())
+			}
 		case !s.front.Checks[i].Quiet:
 			lines = append(lines, s.front.Checks[i].Name+": OK")
 		}

@@ -865,10 +865,16 @@ func TestHealth(t *testing.T) {
 	expect(204, `["Datastore-Query: OK"]`)
 	failing = fault
 	expect(500, `["Datastore-Query: OK","Datastore-Write: FAIL"]`)
+	failing = fmt.Errorf("secret: %w", publicError{fault})
+	expect(500, `["Datastore-Query: OK","Datastore-Write: FAIL","Datastore-Write-Backlog: 7 samples wait"]`)
 	failing = nil
 	reference.Close()
 	expect(500, `["Datastore-Query: FAIL"]`)
 }
+
+type publicError struct{ error }
+
+func (publicError) Public() string { return "7 samples wait" }
 
 // A namesView is a view that records which names it was asked for.
 type namesView struct {
