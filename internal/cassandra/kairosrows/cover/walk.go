@@ -25,6 +25,8 @@ type walkNote struct {
 const (
 	walkKey   = "walk" // no progressKey: these begin with a number
 	walkRenew = 4      // how many times per Interval the note is renewed
+
+	walkRetry = time.Minute // the pause after a walk that failed, for example because Cassandra was away
 )
 
 // turn walks, unless another server does so, and returns the time until the next turn.
@@ -39,7 +41,8 @@ func (c *Coverer) turn(ctx context.Context) time.Duration {
 	c.walks.Inc()
 	c.noteWalk(ctx)
 	if err := c.walk(ctx); err != nil && ctx.Err() == nil {
-		c.log.Warn("cannot look for row keys that the inverted index lacks; will retry later", "error", err)
+		c.log.Warn("cannot look for row keys that the inverted index lacks; will retry", "in", walkRetry, "error", err)
+		return min(walkRetry, c.config.Interval)
 	}
 	return c.config.Interval
 }

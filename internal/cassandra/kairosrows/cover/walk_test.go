@@ -2,6 +2,7 @@ package cover
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -111,4 +112,15 @@ func TestLongWalk(t *testing.T) {
 		second.wants(false, 30*time.Minute)
 	}})
 	first.wants(true, time.Hour)
+}
+
+// An awaySource answers nothing.
+type awaySource struct{ Source }
+
+func (awaySource) Metrics(context.Context) ([]string, error) { return nil, errors.New("away") }
+
+// TestFailedWalk: a walk that fails is repeated soon.
+func TestFailedWalk(t *testing.T) {
+	b := newBench(t, true)
+	b.walker(t, awaySource{}).wants(true, time.Minute)
 }
