@@ -170,8 +170,8 @@ type PartialView interface {
 type CurrentView interface {
 	// ReadCurrent makes the view read what is stored now, from as many replicas as that takes. It
 	// is called before all other methods. Of several ranges that follow each other, each sample is
-	// in one, also where queries of KairosDB's API begin up to a second earlier. The view never contains samples that other processes have
-	// acknowledged but not stored yet.
+	// in one, also where queries of KairosDB's API begin up to a second earlier. The view never
+	// contains samples that other processes have acknowledged but not stored yet.
 	ReadCurrent()
 }
 
