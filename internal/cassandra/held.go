@@ -26,7 +26,7 @@ func (v *view) heldOf(sel selected, o store.ReadOptions) (held model.Columns, by
 			}
 			from, to := run.Within(o.Range)
 			if v.cuts != nil {
-				v.cut(&run, &spare, o.Range)
+				v.cut(&run, &spare, o.Range, v.current || o.Exact)
 				from, to = 0, run.Len()
 			}
 			held.Append(&run, from, to)
@@ -57,15 +57,15 @@ func (v *view) sent(r model.TimeRange) model.TimeRange {
 }
 
 // cut gives the samples of a run the times at which they are stored, and drops those that a query
-// of r does not return. Of samples that share a cell, it keeps the one that the keyspace will have:
+// of r does not return; exact is for [store.ReadOptions.Exact]. Of samples that share a cell, it keeps the one that the keyspace will have:
 // the last that was acknowledged, and of samples with the same stamp the one with the latest time.
-func (v *view) cut(run, spare *model.Columns, r model.TimeRange) {
+func (v *view) cut(run, spare *model.Columns, r model.TimeRange, exact bool) {
 	drop := make([]bool, run.Len())
 	last, lastRow := -1, int64(0)
 	for i, ms := range run.Times {
 		row, storedMS, shown := v.cuts.Place(ms, r)
 		shared := last >= 0 && row == lastRow && storedMS == run.Times[last]
-		if !shown || v.current && storedMS < r.StartMS || shared && len(run.Stamps) > 0 && run.Stamps[i] < run.Stamps[last] {
+		if !shown || exact && storedMS < r.StartMS || shared && len(run.Stamps) > 0 && run.Stamps[i] < run.Stamps[last] {
 			drop[i] = true
 			continue
 		}

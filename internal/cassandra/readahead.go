@@ -29,6 +29,7 @@ type readForm struct {
 	within     model.TimeRange
 	descending bool
 	limit      int
+	exact      bool
 	summarize  bool
 }
 
@@ -36,7 +37,7 @@ type readForm struct {
 // last. hidden is how many of the samples that are read may be hidden by samples that are not
 // returned.
 func (a *readAhead) take(v *view, ctx context.Context, ref, last store.Ref, sel selected, o store.ReadOptions, hidden int) *stream {
-	form := readForm{o.Range, o.Descending, o.Limit, o.Summarize != nil}
+	form := readForm{o.Range, o.Descending, o.Limit, o.Exact, o.Summarize != nil}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if form != a.form {

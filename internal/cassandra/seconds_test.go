@@ -1,10 +1,13 @@
 package cassandra
 
 import (
+	"context"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
+	"varve/internal/cassandra/cql/cqltest"
 	"varve/internal/model"
 	"varve/internal/store"
 )
@@ -127,6 +130,53 @@ func TestCurrentInSeconds(t *testing.T) {
 			}
 		}
 		same(t, what, []string{"x:" + pieces}, answer(t, s, "m", all())...)
+	}
+	check("while they wait")
+	flushed(t, s)
+	check("once they are stored")
+}
+
+// TestLimitInSeconds: a read with a limit that has met staleness markers continues after its last sample.
+func TestLimitInSeconds(t *testing.T) {
+	c := clustersConfig(t)
+	dropAfter(t, c)
+	c.Schema.RowTimeUnit, c.Schema.RowWidth = "SECONDS", 1_814_400
+	c.Write.KairosDBOnly = false
+	s := ready(t, openStore(t, c, Options{}))
+	ref, err := s.Create(t.Context(), model.Series{Metric: "m", Tags: model.MustTags("host", "x"), Type: model.TypeDouble})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const samples = 10
+	var b store.Batch
+	b.Reset(s.Epoch())
+	for i := range int64(samples) {
+		value := float64(i)
+		if i == 1 || i == 4 || i == 5 {
+			value = math.Float64frombits(model.StaleMarker)
+		}
+		b.AddDouble(ref, 1_700_000_000_123+i*10_000, value, 0)
+	}
+	if err := s.Append(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	check := func(what string) {
+		t.Helper()
+		for _, descending := range []bool{false, true} {
+			whole := store.ReadOptions{Range: model.AllTime, Descending: descending}
+			want := strings.Fields(answer(t, s, "m", whole)[0])
+			for limit := 1; limit <= samples; limit++ {
+				o := whole
+				o.Limit = limit
+				ctx, cancel := context.WithTimeout(t.Context(), cqltest.Patience)
+				got, err := ask(ctx, s, "m", o)
+				cancel()
+				if err != nil {
+					t.Fatalf("%s, limit %d: %v", what, limit, err)
+				}
+				same(t, fmt.Sprintf("%s, limit %d, descending %t", what, limit, descending), got, strings.Join(want[:min(len(want), limit+1)], " "))
+			}
+		}
 	}
 	check("while they wait")
 	flushed(t, s)

@@ -82,7 +82,7 @@ func (c *withoutStale) reopen() bool {
 	if o.Descending {
 		o.Range.EndMS = c.lastMS - 1
 	} else {
-		o.Range.StartMS = c.lastMS + 1
+		o.Range.StartMS, o.Exact = c.lastMS+1, true // else it may begin with the last sample again
 	}
 	o.Limit, c.hidden, c.read = c.hidden, 0, 0
 	c.Cursor.Close()

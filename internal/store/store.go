@@ -264,6 +264,10 @@ type ReadOptions struct {
 	Descending bool
 	Limit      int // samples, 0 = all; counted from the first one read
 
+	// Exact leaves out samples before the range, also where queries of KairosDB's API begin up to
+	// a second earlier. Readers that continue after a sample need it.
+	Exact bool
+
 	// Summarize, if not nil, lets the store answer samples of a Long or Double
 	// series by statistics of runs. A store may ignore it, for some of the
 	// samples or all. It is not used together with Limit.

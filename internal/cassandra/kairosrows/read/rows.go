@@ -194,8 +194,8 @@ func (c *RowCursor) open() error {
 	if c.slice = sliceOf(c.look.reader.ks.Spec, c.row, c.o.Range); c.slice.empty {
 		return nil
 	}
-	if c.look.now {
-		c.slice.within = c.o.Range // see Look.Current
+	if c.look.now || c.o.Exact {
+		c.slice.within = c.o.Range
 	}
 	key, err := rowKeyBytes(c.series, c.row)
 	if err != nil {
@@ -207,7 +207,7 @@ func (c *RowCursor) open() error {
 			c.entries = e.in(c.slice.within, c.o.Descending)
 			return nil
 		}
-		if !c.o.Descending && c.o.Limit == 0 {
+		if !c.o.Descending && c.o.Limit == 0 && !c.o.Exact {
 			c.keep = reader.chunks.record(key, c.row.Form, c.slice)
 		}
 	}
