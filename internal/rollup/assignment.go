@@ -213,11 +213,18 @@ func (a *assignments) release(ctx context.Context) error {
 	for _, id := range ids {
 		guid, err := a.assigned(ctx, id)
 		if err == nil && guid == a.node {
-			err = a.values.Unset(ctx, service, assignmentKey, id)
+			err = a.unassign(ctx, id)
 		}
 		if err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+func (a *assignments) unassign(ctx context.Context, id string) error {
+	if err := a.values.Unset(ctx, service, assignmentKey, id); err != nil {
+		return fmt.Errorf("release roll-up task %s: %w", id, err)
 	}
 	return nil
 }
@@ -313,7 +320,7 @@ func (a *assignments) noteKairos(m members) {
 }
 
 // review checks which node runs a task, and claims the task for this node if no other
-// runs it.
+// runs it. If it is left to KairosDB, it releases the task, for the reason that release has.
 func (a *assignments) review(ctx context.Context, id string, m members) error {
 	guid, err := a.assigned(ctx, id)
 	if err != nil {
@@ -322,6 +329,9 @@ func (a *assignments) review(ctx context.Context, id string, m members) error {
 	switch {
 	case m.kairos != "" && !a.participate:
 		a.drop(id)
+		if guid == a.node || strings.HasPrefix(guid, nodePrefix) && !m.varve[guid] {
+			return a.unassign(ctx, id)
+		}
 	case guid == a.node:
 		a.seen(id)
 	case m.kairos != "" || m.varve[guid] || a.choice(id, m) != a.node:

@@ -522,3 +522,39 @@ func testReleaseOfTasks(t *testing.T) {
 		}
 	}
 }
+
+// TestReleaseToKairosDB: a node that finds a KairosDB node beside it leaves its tasks to it, and those of Varve
+// nodes that are gone. A KairosDB node that starts takes a task of another host only if there are more tasks
+// than KairosDB nodes.
+func TestReleaseToKairosDB(t *testing.T) { synctest.Test(t, testReleaseToKairosDB) }
+
+func testReleaseToKairosDB(t *testing.T) {
+	s := reference.New(nil)
+	defer s.Close()
+	ids := []string{"mine", "other", "gone", "theirs"}
+	for _, participate := range []bool{true, false} {
+		a := &assignments{values: s, node: "varve-a", host: "a", participate: participate, now: time.Now, log: slog.New(slog.DiscardHandler), since: map[string]time.Time{}}
+		for _, n := range [][3]string{{hostsService, activeKey, "5f0c"}, {nodesService, nodesKey, "varve-b"}} {
+			if err := s.Set(t.Context(), n[0], n[1], n[2], "host"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for id, guid := range map[string]string{"mine": "varve-a", "other": "varve-b", "gone": "varve-c", "theirs": "5f0c"} {
+			if err := s.Set(t.Context(), service, assignmentKey, id, guid); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := a.beat(t.Context(), ids); err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]string{"mine": "varve-a", "other": "varve-b", "gone": "varve-c", "theirs": "5f0c"}
+		if !participate {
+			want["mine"], want["gone"] = "", ""
+		}
+		for _, id := range ids {
+			if got, err := a.assigned(t.Context(), id); err != nil || got != want[id] {
+				t.Errorf("participation %t: task %s is assigned to %q, %v; want %q", participate, id, got, err, want[id])
+			}
+		}
+	}
+}
