@@ -137,10 +137,14 @@ func (r *Rows) pageSize() int {
 		first = firstOfMany
 	}
 	// A node that is asked for a page at least as long as the limit of a statement ignores where the
-	// page is to begin (SelectStatement.execute, Cassandra 4.1 and 5.0). If the first one was shorter
-	// than the limit, so are others that are no longer.
+	// page is to begin (SelectStatement.execute, Cassandra 4.1 and 5.0). Only the first page may be
+	// that long: it has everything.
 	if strings.HasSuffix(r.st.Text, "LIMIT ?") {
-		most = first
+		if limit, ok := r.args[len(r.args)-1].(int); ok {
+			most = min(most, limit-1)
+		} else {
+			most = first
+		}
 	}
 	switch {
 	case r.st.PageSize > 0:

@@ -297,17 +297,24 @@ func TestPagesOfVeryLongRows(t *testing.T) {
 	}
 }
 
-// TestPagesOfLimit: a limit between the first page of a statement and the pages that may follow.
+// TestPagesOfLimit: a limit between the first page of a statement and the pages that may follow, which
+// become longer.
 func TestPagesOfLimit(t *testing.T) {
-	s := cqltest.Keyspace(t, cqltest.Config(originals.Cassandra(t)), cql.Options{})
+	counts := map[string]int{}
+	s := cqltest.Keyspace(t, cqltest.Config(originals.Cassandra(t)), cql.Options{Observe: func(name string) { counts[name]++ }})
 	cqltest.Must(t, s, table)
+	const short, long = 0, 64 << 10
 	for i := range 700 {
 		if err := s.Exec(t.Context(), insert, 1, []byte("k"), fmt.Appendf(nil, "%05d", i), []byte("v")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for rowBytes, limits := range map[int][]int{64 << 10: {16, 17, 20, 64, 65, 200}, 0: {499, 500, 501, 600}} {
-		for _, limit := range limits {
+	for rowBytes, limits := range map[int]map[int]int{ // pages
+		long:  {16: 1, 17: 2, 20: 2, 64: 2, 65: 2, 80: 2, 81: 3, 200: 3, 208: 3},
+		short: {1: 1, 63: 1, 64: 1, 65: 2, 256: 2, 257: 2, 320: 2, 321: 3, 500: 3, 600: 3},
+	} {
+		for limit, pages := range limits {
+			clear(counts)
 			st := &cql.Statement{Name: "limited", Text: selectAll.Text + " LIMIT ?", RowBytes: rowBytes}
 			rows := s.Query(t.Context(), st, []byte("k"), limit)
 			var column []byte
@@ -317,8 +324,8 @@ func TestPagesOfLimit(t *testing.T) {
 					t.Fatalf("limit %d: row %d is %s", limit, n, column)
 				}
 			}
-			if err := rows.Close(); err != nil || n != limit {
-				t.Errorf("limit %d: %d rows, %v", limit, n, err)
+			if err := rows.Close(); err != nil || n != limit || counts["limited"] != pages {
+				t.Errorf("limit %d: %d rows in %d pages, want %d; %v", limit, n, counts["limited"], pages, err)
 			}
 		}
 	}

@@ -239,12 +239,12 @@ func (c *RowCursor) query(key []byte) {
 
 // limit is how many cells to request for the wanted number of samples. It is unlimited for
 // slices that may also have unwanted cells.
-func (c *RowCursor) limit() int32 {
+func (c *RowCursor) limit() int {
 	n := c.o.Limit
 	if c.row.Form != Typed || c.look.reader.ks.Spec.Unit == rowtime.Seconds {
 		return 1<<31 - 1 // the cursor stops reading pages once there are enough
 	}
-	return int32(min(n, 1<<31-1))
+	return min(n, 1<<31-1)
 }
 
 // rowKeyBytes returns the key of a row in data_points.

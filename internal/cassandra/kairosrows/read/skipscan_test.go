@@ -139,6 +139,19 @@ func TestScans(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	t.Run("pages", func(t *testing.T) { // a scan asks for more row keys each time: 64, 256, 1024 and the rest
+		metric := b.Name("pages")
+		var keys []rowkey.Key
+		for i := range 2500 {
+			keys = append(keys, rowkey.Key{Type: model.TypeLong, Tags: model.MustTags("all", "x", "id", fmt.Sprint(i))})
+		}
+		b.FillKairos(metric, row, keys)
+		b.Counts.Take()
+		found := b.lookup(nil, store.Selection{Metric: metric, Range: within, Matchers: []model.Matcher{keyspacetest.OneOf("all", "x")}})
+		if pages := b.Counts.Take()[seekRowKeys.Name]; len(found) != 2500 || pages > 10 {
+			t.Errorf("%d series in %d pages", len(found), pages)
+		}
+	})
 	t.Run("kept", func(t *testing.T) {
 		metric := b.Name("kept")
 		b.FillKairos(metric, row, keyspacetest.CityKeys(0, 100))
