@@ -67,3 +67,20 @@ func flat(tags model.Tags) []string {
 	}
 	return all
 }
+
+// TestVerifyInOnePage: a statement that looks whether row keys of the inverted index exist takes one page.
+func TestVerifyInOnePage(t *testing.T) {
+	b := newReadBench(t, readConfig(), nil)
+	metric, row := b.Name("m"), keyspacetest.CityTime(0)
+	const n = 2*verifyBatch + 10
+	var keys []rowkey.Key
+	for i := range n {
+		keys = append(keys, rowkey.Key{Type: model.TypeLong, Tags: model.MustTags("all", "x", "id", fmt.Sprint(i))})
+	}
+	b.FillKeys(metric, row, keys)
+	b.Counts.Take()
+	found := b.lookup(nil, store.Selection{Metric: metric, Matchers: []model.Matcher{keyspacetest.OneOf("all", "x")}, Range: model.TimeRange{StartMS: row, EndMS: row}})
+	if pages := b.Counts.Take()[readTheseRowKeys.Name]; len(found) != n || pages != 3 {
+		t.Errorf("%d series in %d pages, want %d in 3", len(found), pages, n)
+	}
+}

@@ -194,8 +194,8 @@ func (l *Look) readAll(ctx context.Context, p *partition, wanted []*harvest) (*k
 }
 
 const (
-	// verifyBatch is how many row keys are looked up by one statement.
-	verifyBatch = 100
+	// verifyBatch is how many row keys are looked up by one statement: fewer than a first page has.
+	verifyBatch = 60
 
 	// maxVerified is up to how many row keys from the inverted index, for one lookup and row
 	// time, are verified in row_keys. If there are more, series that were removed may be
