@@ -276,11 +276,11 @@ func (j *jobs) work(ctx context.Context, r *runningJob, del store.Deletion, step
 
 // save stores a job.
 func (j *jobs) save(ctx context.Context, job *layout.Job) error {
-	text, err := json.Marshal(job)
+	text, err := textOf(job)
 	if err != nil {
 		return err
 	}
-	return j.set(ctx, jobServiceKey, job.ID, string(text))
+	return j.set(ctx, jobServiceKey, job.ID, text)
 }
 
 // saved reads the stored jobs.

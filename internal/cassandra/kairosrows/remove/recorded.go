@@ -69,7 +69,7 @@ func (d *Deleter) Record(ctx context.Context, stampMS int64, deletions ...store.
 		return nil
 	}
 	for _, del := range deletions {
-		value, err := json.Marshal(recordedDeletion{del.Range.StartMS, del.Range.EndMS, layout.SaveDeletion(del)})
+		value, err := textOf(recordedDeletion{del.Range.StartMS, del.Range.EndMS, layout.SaveDeletion(del)})
 		if err != nil {
 			return fmt.Errorf("record a delete: %w", err)
 		}
@@ -79,10 +79,22 @@ func (d *Deleter) Record(ctx context.Context, stampMS int64, deletions ...store.
 			}
 		}
 		key := fmt.Sprintf("%016x-%s", stampMS, rand.Text())
-		batch = append(batch, cql.Entry{Statement: recordDeletion, Args: []any{schema.OwnService, hourKey(stampMS), key, string(value), int(recordLife / time.Second)}})
+		batch = append(batch, cql.Entry{Statement: recordDeletion, Args: []any{schema.OwnService, hourKey(stampMS), key, value, int(recordLife / time.Second)}})
 		size += len(value)
 	}
 	return write()
+}
+
+// textOf returns the JSON of a record. Unlike that of json.Marshal, it is about as long as the request: "<" does not
+// become "\u003c".
+func textOf(record any) (string, error) {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(record); err != nil {
+		return "", err
+	}
+	return strings.TrimSuffix(b.String(), "\n"), nil
 }
 
 // withdraw removes the record of a cancelled job, so that other nodes do not delete what they have
@@ -91,7 +103,7 @@ func (d *Deleter) withdraw(ctx context.Context, job *layout.Job) error {
 	if !d.ks.Tables.ServiceIndex {
 		return nil
 	}
-	text, err := json.Marshal(recordedDeletion{job.StartMS, job.EndMS, job.Deletion})
+	text, err := textOf(recordedDeletion{job.StartMS, job.EndMS, job.Deletion})
 	if err != nil {
 		return fmt.Errorf("withdraw the record of a delete: %w", err)
 	}
@@ -101,7 +113,7 @@ func (d *Deleter) withdraw(ctx context.Context, job *layout.Job) error {
 		if err == nil {
 			value, err = d.ks.Get(ctx, schema.OwnService, hour, key)
 		}
-		if err == nil && value.Text == string(text) {
+		if err == nil && value.Text == text {
 			err = d.ks.Session.Exec(ctx, withdrawDeletion, max(d.ks.Stamp(), value.Modified.UnixMilli()+1), schema.OwnService, hour, key)
 		}
 		if err != nil && !errors.Is(err, store.ErrNotFound) {

@@ -3,6 +3,7 @@ package remove
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -77,5 +78,54 @@ func TestRecordManyDeletions(t *testing.T) {
 		return nil
 	}); err != nil || len(want) > 0 {
 		t.Errorf("%d deletions are not found: %v", len(want), err)
+	}
+}
+
+// A record is not much longer than the values of the request, whatever characters they have: a page has room for
+// rows of recordBytes.
+func TestRecordOfMarkup(t *testing.T) {
+	b := newBench(t, schema.DefaultConfig(), write.DefaultConfig(), "")
+	d := b.deleter(noNodes(), time.Now)
+	del := store.Deletion{Metric: b.Name("m"), Range: model.AllTime, Matchers: []model.Matcher{{Tag: "k", Values: []string{strings.Repeat("<&>", 20_000)}}}}
+	stampMS := time.Now().UnixMilli()
+	if err := d.Record(b.Ctx, stampMS, del); err != nil {
+		t.Fatal(err)
+	}
+	job := &layout.Job{ID: b.Name("job"), StampMS: stampMS, StartMS: del.Range.StartMS, EndMS: del.Range.EndMS, Deletion: layout.SaveDeletion(del)}
+	if err := d.jobs.save(b.Ctx, job); err != nil {
+		t.Fatal(err)
+	}
+	for service, prefix := range map[string]string{hourKey(stampMS): fmt.Sprintf("%016x", stampMS), jobServiceKey: job.ID} {
+		for key, err := range b.KS.Keys(b.Ctx, schema.OwnService, service, prefix) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.HasPrefix(key, prefix) {
+				continue
+			}
+			if v, err := b.KS.Get(b.Ctx, schema.OwnService, service, key); err != nil || len(v.Text) > 61_000 {
+				t.Errorf("%s: %d bytes, %v", service, len(v.Text), err)
+			}
+		}
+	}
+	found := func() (n int) {
+		if err := d.Recorded(b.Ctx, stampMS, func(_ int64, got store.Deletion) error {
+			if got.Metric == del.Metric && reflect.DeepEqual(got.Matchers, del.Matchers) {
+				n++
+			}
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
+		return n
+	}
+	if n := found(); n != 1 {
+		t.Errorf("%d records, want 1", n)
+	}
+	if err := d.withdraw(b.Ctx, job); err != nil || found() != 0 {
+		t.Errorf("%d records are left of a cancelled job, %v", found(), err)
+	}
+	if err := d.jobs.unset(b.Ctx, jobServiceKey, job.ID); err != nil {
+		t.Error(err)
 	}
 }
