@@ -652,3 +652,83 @@ func TestDeleteJobsOfManyValues(t *testing.T) {
 		}
 	}
 }
+
+// Deletes that begin at the same moment share the memory of jobs, and so do jobs that a server takes over: those for
+// which there is no room wait.
+func TestDeleteJobsShareMemory(t *testing.T) {
+	b := newBench(t, schema.DefaultConfig(), write.DefaultConfig(), "")
+	c := noNodes()
+	c.JobRows = 10
+	var deletions []store.Deletion
+	src := new(keyspacetest.Memory)
+	for m := range 3 {
+		metric := b.Name(fmt.Sprint("m", m))
+		many := model.Matcher{Tag: "k"}
+		for i := range 1000 {
+			many.Values = append(many.Values, fmt.Sprint(i))
+		}
+		for i := range 20 {
+			src.Longs(keyspacetest.LongSeries(metric, "k", fmt.Sprint(i)), 0, keyspacetest.SomeTime)
+		}
+		deletions = append(deletions, store.Deletion{Metric: metric, Matchers: []model.Matcher{many}, Range: model.AllTime})
+	}
+	b.write(src)
+	saved := layout.SaveDeletion(deletions[0])
+	stopped := func(most int) (d *Deleter, errs []error) {
+		t.Helper()
+		d = b.deleter(c, time.Now)
+		d.jobs.most = most
+		ctx, cancel := context.WithCancel(b.Ctx)
+		defer cancel()
+		d.forget = func([]byte) { <-d.jobs.ctx.Done() } // the process ends before they are done
+		results := make(chan error, len(deletions))
+		for _, del := range deletions {
+			go func() { results <- d.Delete(store.WithRecorded(ctx, func() { results <- nil }), b.Stamp, del) }()
+		}
+		for range deletions {
+			errs = append(errs, <-results)
+		}
+		return d, errs
+	}
+	d, errs := stopped(saved.Memory() * 5 / 2)
+	if n := len(slices.DeleteFunc(errs, func(err error) bool { return err == nil })); n != 1 || len(d.jobs.running) != 2 {
+		t.Errorf("%d deletes are refused, %d run, want 1 and 2", n, len(d.jobs.running))
+	}
+	d.Close()
+	if d.jobs.bytes != 0 || d.jobs.entered != 0 {
+		t.Errorf("%d bytes and %d jobs are left after the end", d.jobs.bytes, d.jobs.entered)
+	}
+	next := b.deleter(c, time.Now)
+	next.jobs.most = saved.Memory() * 3 / 2
+	left := func() (n int) {
+		t.Helper()
+		listed, err := next.Jobs(b.Ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, job := range listed {
+			if job.State != layout.JobDone && strings.HasPrefix(job.Deletion.Metric, b.Name("m")) {
+				n++
+			}
+		}
+		return n
+	}
+	for _, want := range []int{1, 0} {
+		release := make(chan struct{})
+		next.forget = func([]byte) { <-release }
+		if err := next.Resume(b.Ctx); err != nil {
+			t.Fatal(err)
+		}
+		next.jobs.mu.Lock()
+		n := len(next.jobs.running)
+		next.jobs.mu.Unlock()
+		close(release)
+		next.jobs.tasks.Wait()
+		if n != 1 || left() != want {
+			t.Errorf("%d jobs are taken over at once, want 1; %d are left, want %d", n, left(), want)
+		}
+	}
+	if n := b.Count("data_points"); n != 20 {
+		t.Errorf("%d samples are left after two of three deletes, want 20", n)
+	}
+}

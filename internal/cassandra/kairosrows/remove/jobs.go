@@ -68,7 +68,8 @@ type jobs struct {
 
 	mu      sync.Mutex
 	running map[string]*runningJob
-	bytes   int          // memory of the deletions of running
+	entered int          // jobs that are about to begin
+	bytes   int          // memory of the deletions of both
 	ended   []layout.Job // oldest first
 }
 
@@ -102,22 +103,17 @@ func (j *jobs) start(ctx context.Context, del store.Deletion, stampMS int64, pla
 		Cluster: j.d.cluster, StampMS: stampMS, State: layout.JobRunning, Rows: plan.rows, NextMS: plan.steps[0].rowTimeMS, Started: now, Updated: now, Node: j.node,
 		Deletion: layout.SaveDeletion(del),
 	}
-	j.mu.Lock()
-	n, bytes := len(j.running), j.bytes
-	j.mu.Unlock()
-	if n >= jobsMost || n > 0 && bytes+job.Deletion.Memory() > j.most {
+	memory := job.Deletion.Memory()
+	if n, ok := j.enter(memory); !ok {
 		return &store.UnavailableError{Reason: fmt.Sprintf("this server has %d delete jobs that are not done; nothing was deleted; wait until some are, see GET /admin/deletes", n)}
 	}
-	lease, err := j.lease(ctx, job.ID, false)
-	if err != nil {
-		return fmt.Errorf("delete from %s: get the lease of the job: %w", del.Metric, err)
-	}
-	if err := j.save(ctx, job); err != nil {
-		return fmt.Errorf("delete from %s: record the job: %w", del.Metric, err)
-	}
-	r := j.begin(job, lease, func(ctx context.Context, r *runningJob) error {
+	r, err := j.record(ctx, job, func(ctx context.Context, r *runningJob) error {
 		return j.work(ctx, r, del, plan.steps)
 	})
+	j.leave(memory)
+	if err != nil {
+		return fmt.Errorf("delete from %s: %w", del.Metric, err)
+	}
 	store.Recorded(ctx)
 	select {
 	case <-r.ended:
@@ -132,6 +128,38 @@ func (j *jobs) start(ctx context.Context, del store.Deletion, stampMS int64, pla
 	case <-ctx.Done():
 		return fmt.Errorf("delete from %s: it continues as job %s: %w", del.Metric, job.ID, context.Cause(ctx))
 	}
+}
+
+// enter makes room for a job, whose deletion takes this memory, before it begins; the caller must call
+// leave once it has begun, or cannot. If there is no room, enter says how many jobs there are.
+func (j *jobs) enter(memory int) (n int, ok bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if n = len(j.running) + j.entered; n >= jobsMost || n > 0 && j.bytes+memory > j.most {
+		return n, false
+	}
+	j.entered++
+	j.bytes += memory
+	return n, true
+}
+
+func (j *jobs) leave(memory int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.entered--
+	j.bytes -= memory
+}
+
+// record stores a new job and begins it.
+func (j *jobs) record(ctx context.Context, job *layout.Job, f func(context.Context, *runningJob) error) (*runningJob, error) {
+	lease, err := j.lease(ctx, job.ID, false)
+	if err != nil {
+		return nil, fmt.Errorf("get the lease of the job: %w", err)
+	}
+	if err := j.save(ctx, job); err != nil {
+		return nil, fmt.Errorf("record the job: %w", err)
+	}
+	return j.begin(job, lease, f), nil
 }
 
 // begin runs f as the work of a job, under its lease.
@@ -385,7 +413,8 @@ func (j *jobs) free(job *layout.Job) bool {
 
 // Resume continues jobs that no node works on: those of this node from before its start, and
 // those of nodes that have been silent for jobSilence. It returns when they have begun. It must
-// be called at the start and every minute.
+// be called at the start and every minute: jobs for which this process has no room wait for a later
+// call, or for another node.
 func (d *Deleter) Resume(ctx context.Context) error {
 	cancelled, saved, err := d.jobs.written(ctx)
 	if err != nil {
@@ -399,10 +428,12 @@ func (d *Deleter) Resume(ctx context.Context) error {
 		if running || !d.jobs.free(job) || d.jobs.ctx.Err() != nil {
 			continue
 		}
+		memory := job.Deletion.Memory()
 		if cancelled[job.ID] || job.State == layout.JobCancelled {
 			err = d.jobs.settleCancelled(ctx, job)
-		} else {
+		} else if _, ok := d.jobs.enter(memory); ok {
 			err = d.resume(ctx, job)
+			d.jobs.leave(memory)
 		}
 		if err != nil {
 			return err
