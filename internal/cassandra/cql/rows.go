@@ -113,6 +113,7 @@ const (
 	firstPage   = 64      // rows of the first page
 	firstOfMany = 16      // the same, of statements of which a request executes many at once
 	maxPage     = 5000    // rows of each other one
+	maxScanPage = 1000    // the same, of scans: a node gives up a page of too many tombstones, which each partition may have
 	pageBytes   = 1 << 20 // about
 	maxPageGrow = 4       // how many times longer a page is than the one before
 
@@ -135,6 +136,8 @@ func (r *Rows) pageSize() int {
 		first, most = firstLongPage, maxLongPage
 	case r.st.Many:
 		first = firstOfMany
+	case r.st.Scan:
+		most = maxScanPage
 	}
 	// A node that is asked for a page at least as long as the limit of a statement ignores where the
 	// page is to begin (SelectStatement.execute, Cassandra 4.1 and 5.0). Only the first page may be

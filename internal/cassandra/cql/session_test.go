@@ -200,8 +200,16 @@ func TestPagesOfLongRows(t *testing.T) {
 			t.Errorf("%s: %d pages, want %d to %d", st.Name, n, test.fewest, test.all)
 		}
 	}
+	// Pages of scans stay short: 64, 256, 1000, 1000 and 280.
+	st := &cql.Statement{Name: "scan", Text: selectAll.Text, Scan: true}
+	if got := read(t, s, st, "short"); len(got) != 2600 {
+		t.Errorf("%s: %d rows", st.Name, len(got))
+	}
+	if n := int(metric(t, registry, "varve_cql_attempts_total", map[string]string{"statement": st.Name})); n != 5 {
+		t.Errorf("%s: %d pages, want 5", st.Name, n)
+	}
 	// Texts that may be null are as long as others.
-	st := &cql.Statement{Name: "long_nullable", Text: selectAll.Text}
+	st = &cql.Statement{Name: "long_nullable", Text: selectAll.Text}
 	rows := s.Query(t.Context(), st, []byte("long"))
 	defer rows.Close()
 	var text *string
