@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -120,7 +121,7 @@ type lateTask struct {
 	beside  bool       // the store has notes that the notebook could not store, or of an earlier version; guarded by storing
 }
 
-// A target is a target of a task. LateList.mu guards it.
+// A target is a target of a task. LateList.mu guards all fields but the last.
 type target struct {
 	task       *lateTask
 	metric     string
@@ -129,6 +130,10 @@ type target struct {
 	taken      Spans
 	successors []*target // once gone: new targets of the task with the same metric
 	gone       bool      // the task was changed and no longer has this target
+
+	// leftMS is the start of the last bucket that is not computed again because of samples in the
+	// bucket after it: samples of it have expired. That also holds for all buckets before it.
+	leftMS atomic.Int64
 }
 
 // A generation holds the notes between two takes.
@@ -231,6 +236,7 @@ func (l *LateList) add(t Task, stored map[string]Spans, found bool) (one *lateTa
 		x := one.targets[name]
 		if x == nil {
 			x = &target{task: one, metric: of.Metric, grid: of.Grid, notes: &generation{}}
+			x.leftMS.Store(math.MinInt64)
 			added = append(added, x)
 		}
 		for _, s := range stored[name] {

@@ -334,7 +334,8 @@ func (l *LateList) ComputeLate(ctx context.Context, id, name string, taken Spans
 }
 
 // widened adds to spans the buckets before them that may have got their first samples, because the
-// store gives samples earlier times: see Options.Stored.
+// store gives samples earlier times: see Options.Stored. Buckets of which samples have expired are
+// not added.
 func (l *LateList) widened(id, name string, taken Spans) Spans {
 	if l.o.Stored == nil {
 		return taken
@@ -345,9 +346,14 @@ func (l *LateList) widened(id, name string, taken Spans) Spans {
 	if x == nil {
 		return taken
 	}
+	left := x.leftMS.Load()
+	if l.o.DefaultMS > 0 {
+		left = max(left, l.o.Now().UnixMilli()-l.o.DefaultMS)
+	}
 	for _, s := range slices.Clone(taken) {
-		if ms := l.o.Stored(x.metric, s.FromMS); ms < s.FromMS {
-			s.FromMS = x.grid.Start(ms)
+		ms := l.o.Stored(x.metric, s.FromMS)
+		if start := x.grid.Start(ms); ms < s.FromMS && start > left {
+			s.FromMS = start
 			taken, _ = taken.add(s, l.mostLocked())
 			x.taken, _ = x.taken.add(s, l.mostLocked())
 			x.task.version++

@@ -81,7 +81,7 @@ func (l *LateList) notes(b *store.Batch, first int, nowMS int64) (notes []note, 
 		return nil, hours
 	}
 	before := nowMS - l.ageMS()
-	var found batchNotes
+	found := batchNotes{moved: l.o.Stored != nil}
 	var lastRef store.Ref
 	var last *source
 	for _, s := range b.Samples[first:] {
@@ -142,6 +142,15 @@ func (l *LateList) leftAlone(x *target, ms, nowMS int64) bool {
 	return x.grid.Start(ms) <= nowMS+pauseMS-l.o.DefaultMS
 }
 
+// leave sets leftMS for a bucket if samples at its beginning have expired.
+func (x *target) leave(bucket Span, oldest int64) {
+	for outlived(bucket, oldest) {
+		if left := x.leftMS.Load(); left >= bucket.FromMS || x.leftMS.CompareAndSwap(left, bucket.FromMS) {
+			return
+		}
+	}
+}
+
 // outlived reports whether samples at the beginning of a span have expired. oldest is
 // the result of LateList.oldest.
 func outlived(s Span, oldest int64) bool { return s.FromMS <= oldest && oldest != math.MinInt64 }
@@ -153,6 +162,7 @@ const notesOfBatch = 1 << 16
 type batchNotes struct {
 	all    []note
 	latest map[*target]latestNote
+	moved  bool // the store may move samples to the bucket before
 }
 
 // A latestNote is the last note of a target in a batch.
@@ -173,9 +183,13 @@ func (b *batchNotes) add(x *target, ms, oldest int64, most int) (whole bool) {
 		}
 	}
 	bucket := Span{x.grid.Start(ms), x.grid.Next(ms)}
-	switch {
-	case outlived(bucket, oldest):
+	if outlived(bucket, oldest) {
 		return false
+	}
+	if b.moved {
+		x.leave(Span{FromMS: x.grid.Start(bucket.FromMS - 1)}, oldest)
+	}
+	switch {
 	case there && (bucket.FromMS == near.UntilMS || bucket.UntilMS == near.FromMS || last.n >= most):
 		near.FromMS, near.UntilMS = min(near.FromMS, bucket.FromMS), max(near.UntilMS, bucket.UntilMS)
 		return true

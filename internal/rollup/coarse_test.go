@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"varve/internal/ingest"
 	"varve/internal/model"
 	"varve/internal/rowtime"
 	"varve/internal/store"
@@ -183,4 +184,33 @@ func TestLatePointsInAKeyspaceOfSeconds(t *testing.T) {
 			t.Errorf("still noted: %v", err)
 		}
 	})
+}
+
+// TestLatePointAfterOthersExpiredInSeconds: the bucket before that of a late point is not computed again if
+// points of it have expired: the result would be lost.
+func TestLatePointAfterOthersExpiredInSeconds(t *testing.T) {
+	for _, standard := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			h := newHarness(t)
+			h.front = newCoarse(h.store, "src")
+			const life = 4 * time.Hour
+			own := life
+			if standard {
+				own, h.ingest = 0, func(c *ingest.Config) { c.DefaultTTL = life }
+			}
+			h.restart(nil)
+			h.start()
+			defer func() { h.stop() }()
+			h.do(200, "POST", "/api/v1/rollups", taskJSON("t", minute, hour, ""))
+			time.Sleep(30 * time.Second) // in the middle of a minute, points stay in their hours
+			for range 180 {
+				h.sendFor(own, time.Now().UnixMilli())
+				time.Sleep(time.Minute)
+			}
+			time.Sleep(90 * time.Minute) // of the first hour half is left
+			h.sendFor(own, at(1, 59, 45))
+			time.Sleep(2 * time.Minute)
+			h.wantPoints("dst", "{host=a,saved_from=src} 2000-01-01T00:00 60\n{host=a,saved_from=src} 2000-01-01T01:00 61\n{host=a,saved_from=src} 2000-01-01T02:00 60")
+		})
+	}
 }
