@@ -87,8 +87,7 @@ func (r *redeleter) look(ctx context.Context, g *spool.Generation, left *roaring
 	var found []recorded
 	memory := 0
 	err := r.deleter.Recorded(ctx, g.FirstStampMS(), func(stampMS int64, del store.Deletion) error {
-		saved := layout.SaveDeletion(del)
-		found, memory = append(found, recorded{stampMS, del}), memory+saved.Memory()
+		found, memory = append(found, recorded{stampMS, del}), memory+del.Memory()
 		if len(found) < recordedMost && memory < recordedBytes {
 			return nil
 		}

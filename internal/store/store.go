@@ -489,6 +489,22 @@ func (d *Deletion) Meaning() func(model.Series) bool {
 	}
 }
 
+// Memory estimates the bytes that the deletion takes while it is performed and recorded.
+func (d *Deletion) Memory() int {
+	const perMatcher, perText, perPattern, perInstruction = 200, 32, 1200, 96
+	n := len(d.Metric)
+	for _, m := range d.Matchers {
+		n += len(m.Tag) + perMatcher
+		for _, v := range m.Values {
+			n += len(v) + perText
+		}
+		for _, p := range m.Patterns {
+			n += perPattern + p.Size()*perInstruction // a few characters may repeat a class a thousand times
+		}
+	}
+	return n
+}
+
 // A TimeCutter is a store that may give samples earlier times than they were appended with, once they
 // are stored for good: a keyspace of KairosDB whose times are seconds.
 type TimeCutter interface {

@@ -81,22 +81,6 @@ func SaveDeletion(del store.Deletion) SavedDeletion {
 	return s
 }
 
-// Memory estimates the bytes that the deletion takes while it is performed.
-func (s *SavedDeletion) Memory() int {
-	const perText, perInstruction = 32, 64
-	n := len(s.Metric)
-	for _, m := range s.Matchers {
-		n += len(m.Tag)
-		for _, v := range m.Values {
-			n += len(v) + perText
-		}
-		for _, p := range m.Patterns {
-			n += len(p)*perInstruction + perText
-		}
-	}
-	return n
-}
-
 // Means returns the deletion that the job performs.
 func (j *Job) Means() (store.Deletion, error) {
 	del := store.Deletion{Metric: j.Deletion.Metric, Range: model.TimeRange{StartMS: j.StartMS, EndMS: j.EndMS}}

@@ -533,7 +533,7 @@ func TestWaitingJobsLookRarely(t *testing.T) {
 		for range jobsAtOnce {
 			d.jobs.places <- struct{}{}
 		}
-		r := d.jobs.begin(&layout.Job{ID: "1"}, nil, func(context.Context, *runningJob) error { return nil })
+		r := d.jobs.begin(&layout.Job{ID: "1"}, 0, nil, func(context.Context, *runningJob) error { return nil })
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if n := statements.Load(); n > 2*int64(time.Minute/jobReport) {

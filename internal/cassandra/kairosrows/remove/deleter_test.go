@@ -618,8 +618,7 @@ func TestDeleteJobsOfManyValues(t *testing.T) {
 	b.write(src)
 	del := store.Deletion{Metric: metric, Matchers: []model.Matcher{many}, Range: model.AllTime}
 	d := b.deleter(c, time.Now)
-	saved := layout.SaveDeletion(del)
-	d.jobs.most = saved.Memory() * 3 / 2
+	d.jobs.most = del.Memory() * 3 / 2
 	reached, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	d.forget = func([]byte) {
@@ -673,7 +672,7 @@ func TestDeleteJobsShareMemory(t *testing.T) {
 		deletions = append(deletions, store.Deletion{Metric: metric, Matchers: []model.Matcher{many}, Range: model.AllTime})
 	}
 	b.write(src)
-	saved := layout.SaveDeletion(deletions[0])
+	memory := deletions[0].Memory()
 	stopped := func(most int) (d *Deleter, errs []error) {
 		t.Helper()
 		d = b.deleter(c, time.Now)
@@ -690,7 +689,7 @@ func TestDeleteJobsShareMemory(t *testing.T) {
 		}
 		return d, errs
 	}
-	d, errs := stopped(saved.Memory() * 5 / 2)
+	d, errs := stopped(memory * 5 / 2)
 	if n := len(slices.DeleteFunc(errs, func(err error) bool { return err == nil })); n != 1 || len(d.jobs.running) != 2 {
 		t.Errorf("%d deletes are refused, %d run, want 1 and 2", n, len(d.jobs.running))
 	}
@@ -699,7 +698,7 @@ func TestDeleteJobsShareMemory(t *testing.T) {
 		t.Errorf("%d bytes and %d jobs are left after the end", d.jobs.bytes, d.jobs.entered)
 	}
 	next := b.deleter(c, time.Now)
-	next.jobs.most = saved.Memory() * 3 / 2
+	next.jobs.most = memory * 3 / 2
 	left := func() (n int) {
 		t.Helper()
 		listed, err := next.Jobs(b.Ctx)

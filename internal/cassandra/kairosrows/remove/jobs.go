@@ -103,11 +103,11 @@ func (j *jobs) start(ctx context.Context, del store.Deletion, stampMS int64, pla
 		Cluster: j.d.cluster, StampMS: stampMS, State: layout.JobRunning, Rows: plan.rows, NextMS: plan.steps[0].rowTimeMS, Started: now, Updated: now, Node: j.node,
 		Deletion: layout.SaveDeletion(del),
 	}
-	memory := job.Deletion.Memory()
+	memory := del.Memory()
 	if n, ok := j.enter(memory); !ok {
 		return &store.UnavailableError{Reason: fmt.Sprintf("this server has %d delete jobs that are not done; nothing was deleted; wait until some are, see GET /admin/deletes", n)}
 	}
-	r, err := j.record(ctx, job, func(ctx context.Context, r *runningJob) error {
+	r, err := j.record(ctx, job, memory, func(ctx context.Context, r *runningJob) error {
 		return j.work(ctx, r, del, plan.steps)
 	})
 	j.leave(memory)
@@ -151,7 +151,7 @@ func (j *jobs) leave(memory int) {
 }
 
 // record stores a new job and begins it.
-func (j *jobs) record(ctx context.Context, job *layout.Job, f func(context.Context, *runningJob) error) (*runningJob, error) {
+func (j *jobs) record(ctx context.Context, job *layout.Job, memory int, f func(context.Context, *runningJob) error) (*runningJob, error) {
 	lease, err := j.lease(ctx, job.ID, false)
 	if err != nil {
 		return nil, fmt.Errorf("get the lease of the job: %w", err)
@@ -159,12 +159,12 @@ func (j *jobs) record(ctx context.Context, job *layout.Job, f func(context.Conte
 	if err := j.save(ctx, job); err != nil {
 		return nil, fmt.Errorf("record the job: %w", err)
 	}
-	return j.begin(job, lease, f), nil
+	return j.begin(job, memory, lease, f), nil
 }
 
-// begin runs f as the work of a job, under its lease.
-func (j *jobs) begin(job *layout.Job, lease *cluster.Lease, f func(context.Context, *runningJob) error) *runningJob {
-	r := &runningJob{job: job, bytes: job.Deletion.Memory(), lease: lease, ended: make(chan struct{})}
+// begin runs f as the work of a job, whose deletion takes this memory, under its lease.
+func (j *jobs) begin(job *layout.Job, memory int, lease *cluster.Lease, f func(context.Context, *runningJob) error) *runningJob {
+	r := &runningJob{job: job, bytes: memory, lease: lease, ended: make(chan struct{})}
 	r.cancelled, r.cancel = context.WithCancel(context.Background())
 	j.mu.Lock()
 	j.running[job.ID] = r
@@ -428,12 +428,10 @@ func (d *Deleter) Resume(ctx context.Context) error {
 		if running || !d.jobs.free(job) || d.jobs.ctx.Err() != nil {
 			continue
 		}
-		memory := job.Deletion.Memory()
 		if cancelled[job.ID] || job.State == layout.JobCancelled {
 			err = d.jobs.settleCancelled(ctx, job)
-		} else if _, ok := d.jobs.enter(memory); ok {
+		} else {
 			err = d.resume(ctx, job)
-			d.jobs.leave(memory)
 		}
 		if err != nil {
 			return err
@@ -460,7 +458,7 @@ func (d *Deleter) resume(ctx context.Context, job *layout.Job) error {
 }
 
 // resumeUnder resumes a job whose lease this process has, and reports whether it did. The
-// previous holder of the lease may have ended the job in the meantime.
+// previous holder of the lease may have ended the job in the meantime, or there is no room for it.
 func (d *Deleter) resumeUnder(ctx context.Context, lease *cluster.Lease, id string) (begun bool, err error) {
 	read, err := d.jobs.read(ctx, id)
 	if errors.Is(err, store.ErrNotFound) || err == nil && !d.jobs.free(&read) {
@@ -475,12 +473,17 @@ func (d *Deleter) resumeUnder(ctx context.Context, lease *cluster.Lease, id stri
 		d.log.Warn("a delete job cannot be read; ignoring it", "job", job.ID, "error", err)
 		return false, nil
 	}
+	memory := del.Memory()
+	if _, ok := d.jobs.enter(memory); !ok {
+		return false, nil
+	}
+	defer d.jobs.leave(memory)
 	job.Node, job.State, job.Updated = d.jobs.node, layout.JobRunning, d.now().UTC()
 	if err := d.jobs.save(ctx, job); err != nil {
 		return false, err
 	}
 	d.log.Info("a delete job continues", "job", job.ID, "selector", job.Selector, "rows", job.Rows, "done", job.Done)
-	d.jobs.begin(job, lease, func(ctx context.Context, r *runningJob) error {
+	d.jobs.begin(job, memory, lease, func(ctx context.Context, r *runningJob) error {
 		del := del
 		del.Range.StartMS = max(del.Range.StartMS, job.NextMS) // earlier row times are done
 		plans, err := d.plan(ctx, []store.Deletion{del})
