@@ -26,6 +26,7 @@ func TestCostlyRequestsAreRefused(t *testing.T) {
 	for name, tt := range map[string]struct{ text, want string }{
 		"a costly pattern":   {metric(`"tags":{"h":"regex:` + costly + `"}`), "more than 5000"},
 		"many patterns":      {metric(`"tags":{"h":[` + strings.Join(many, ",") + `]}`), "more than 50000"},
+		"many short ones":    {metric(`"tags":{"h":["regex:a"` + strings.Repeat(`,"regex:a"`, 49_000) + `]}`), "more than 50000"},
 		"many aggregators":   {metric(`"aggregators":[` + strings.Repeat(`{"name":"diff"},`, 201) + `{"name":"diff"}]`), "more than 200"},
 		"many group-bys":     {metric(`"group_by":[` + strings.Repeat(`{"name":"value","range_size":1},`, 201) + `{"name":"diff"}]`), "more than 200"},
 		"many group-by tags": {metric(`"group_by":[{"name":"tag","tags":[` + strings.Repeat(`"a",`, 1000) + `"b"]}]`), "more than 1000"},

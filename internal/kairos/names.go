@@ -215,15 +215,19 @@ func (p *parser) addValue(m *model.Matcher, text string) error {
 	return err
 }
 
-// maxPrograms bounds the instructions of all patterns of one request: some 3 MB.
-const maxPrograms = 50_000
+// maxPrograms bounds the instructions of all patterns of one request: 5 to 10 MB. A pattern counts as at least
+// leastProgram of them, since one of a single character takes more than a kilobyte.
+const (
+	maxPrograms  = 50_000
+	leastProgram = 12
+)
 
 func (p *parser) newPattern(expr string) (*model.Pattern, error) {
 	pattern, err := model.NewPattern(expr)
 	if err != nil {
 		return nil, err
 	}
-	if *p.programs += pattern.Size(); *p.programs > maxPrograms {
+	if *p.programs += max(pattern.Size(), leastProgram); *p.programs > maxPrograms {
 		return nil, fmt.Errorf("the patterns of one request have at least %d instructions together, which is more than %d; use smaller repetitions, or send several requests",
 			*p.programs, maxPrograms)
 	}
