@@ -280,3 +280,29 @@ func TestWidePartitions(t *testing.T) {
 		})
 	}
 }
+
+// TestQueriesThatWaitForCassandra: queries of one address that wait for Cassandra, more than there are
+// slots, do not keep the slots from others.
+func TestQueriesThatWaitForCassandra(t *testing.T) {
+	over(t)
+	w := guard(t)
+	w.storeAll(12_000, func(i int) string {
+		return fmt.Sprintf(`{"name":"many","tags":{"host":"h"},"timestamp":%d,"value":1}`, 1_814_400_000*i)
+	})
+	const body = `{"start_absolute":-9223372036854775808,"metrics":[{"name":"many","aggregators":[{"name":"count","sampling":{"value":1,"unit":"years"}}]}]}`
+	w.under(900*mib, func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, max(*attackFor, 12*time.Second))
+		defer cancel()
+		crowd(20, func(int) {
+			for ctx.Err() == nil {
+				c, err := connectFrom(ctx, crowdAddress, w.HTTP)
+				if err != nil {
+					return
+				}
+				c.say(fmt.Sprintf("POST /api/v1/datapoints/query HTTP/1.1\r\nHost: %s\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", w.HTTP, len(body), body))
+				_, _ = c.Read(make([]byte, 4096))
+				c.Close()
+			}
+		})
+	})
+}

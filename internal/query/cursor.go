@@ -53,6 +53,11 @@ func (c *Cursor) next() (*store.Block, error) {
 
 // read reads a block, and measures that if the session is traced.
 func (c *Cursor) read() (*store.Block, error) {
+	if c.session.remote && c.session.engine.queued.Load() > 0 {
+		wait := c.session.storeWait()
+		wait.begin()
+		defer wait.end()
+	}
 	if !c.session.request.Trace {
 		return c.cursor.Next()
 	}

@@ -31,7 +31,8 @@
 // # Turns
 //
 // While queries wait for a slot, a query that has computed for 20 ms gives up its slot and
-// waits for its next turn. While there are several queries, each yields to other goroutines
+// waits for its next turn. A query that waits for memory, or for a store on other machines, lends
+// its slot. While there are several queries, each yields to other goroutines
 // every millisecond. Short queries thus finish soon beside any number of long ones.
 //
 // # Tenants

@@ -42,7 +42,7 @@ type Engine struct {
 	deletes *deletes
 	slow    SlowLog
 	queued  atomic.Int64
-	lent    atomic.Int64 // slots of queries that wait for memory
+	lent    atomic.Int64 // slots of queries that wait for memory or the store
 	paused  atomic.Int64 // goroutines with slots that wait for memory
 	lastID  atomic.Uint64
 

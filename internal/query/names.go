@@ -36,11 +36,19 @@ func (s *Session) Names(q store.NamesQuery, filter NamesFilter) (names []string,
 // NamesPage lists the names that q asks for, without a filter.
 func (s *Session) NamesPage(q store.NamesQuery) (names []string, more bool, err error) {
 	defer since(&s.trace.index, time.Now())
-	q.Tick, q.Hold = s.Tick, s.hold
-	if names, more, err = s.view.Names(s.ctx, q); err == nil {
+	if names, more, err = s.page(q); err == nil {
 		err = s.Yield()
 	}
 	return names, more, s.Cause(err)
+}
+
+// page asks the store for names.
+func (s *Session) page(q store.NamesQuery) (names []string, more bool, err error) {
+	wait := s.storeWait()
+	wait.begin()
+	defer wait.end()
+	q.Tick, q.Hold = s.Tick, s.hold
+	return s.view.Names(s.ctx, q)
 }
 
 // selectWork is the work of asking a store for the series of a metric, see Session.Tick.
@@ -50,12 +58,12 @@ const selectWork = 1 << 9
 func (s *Session) metricNames(q store.NamesQuery, filter NamesFilter) ([]string, bool, error) {
 	defer since(&s.trace.index, time.Now())
 	limit := q.Limit
-	q.Limit, q.Tick, q.Hold = namesPage, s.Tick, s.hold
+	q.Limit = namesPage
 	var found []string
 	for more := true; more; {
 		var page []string
 		var err error
-		if page, more, err = s.view.Names(s.ctx, q); err != nil {
+		if page, more, err = s.page(q); err != nil {
 			return nil, false, err
 		}
 		for _, name := range page {
@@ -88,10 +96,9 @@ func (s *Session) metricNames(q store.NamesQuery, filter NamesFilter) ([]string,
 // also means yes. The error that another one is, as that of memory, does not.
 func (s *Session) hasSeries(metric string, filter NamesFilter) (has bool, err error) {
 	const limitKey = "query.max_series"
-	for _, err := range s.view.Select(s.ctx, store.Selection{
+	for _, err := range s.choose(store.Selection{
 		Metric: metric, Matchers: filter.Matchers, Range: filter.Range, AnyOrder: true,
 		Limit: 1, LimitKey: limitKey, // a store may look for less then
-		Tick: s.Tick, Hold: s.hold,
 	}) {
 		limit, limited := errors.AsType[*store.LimitError](err)
 		if err != nil && (!limited || limit.Limit != limitKey) {

@@ -290,24 +290,94 @@ func (e *Engine) mostLent() int64 {
 	return min(int64(e.config.Load().MaxQueued), e.pool.reserve()/smallGrant/2)
 }
 
-// lend runs f, in which a query waits for memory, and has its slot used by another meanwhile. It does
-// not wait for a slot afterwards: then more queries than slots compute for a moment, until
-// some have had their turn. If several goroutines of a query wait, it lends its one slot once.
+// lend runs f, in which a query waits for memory, and has its slot used by another meanwhile.
 func (b *budget) lend(f func() error) error {
 	e := b.engine
-	if b.lent.CompareAndSwap(false, true) {
-		defer b.lent.Store(false)
-		if e.lent.Add(1) <= e.mostLent() {
-			e.slots.grow(1)
-			defer e.slots.grow(-1)
-			defer e.lent.Add(-1)
-		} else {
-			e.lent.Add(-1)
-		}
-	}
+	defer b.lendSlot()()
 	e.paused.Add(1)
 	defer e.paused.Add(-1)
 	return e.slots.all.without(f)
+}
+
+// lendSlot has the slot of a query that waits for something used by another query until back is called.
+// The query does not wait for a slot then: more queries than slots compute for a moment, until
+// some have had their turn. If several goroutines of a query wait, it lends its one slot once.
+func (b *budget) lendSlot() (back func()) {
+	e := b.engine
+	switch {
+	case !b.lent.CompareAndSwap(false, true):
+		return func() {}
+	case e.lent.Add(1) > e.mostLent():
+		e.lent.Add(-1)
+		return func() { b.lent.Store(false) }
+	}
+	e.slots.grow(1)
+	return func() {
+		e.lent.Add(-1)
+		e.slots.grow(-1)
+		b.lent.Store(false)
+	}
+}
+
+// storeTime is how long a query keeps its slot while it waits for a store on other machines.
+const storeTime = 20 * time.Millisecond
+
+// A storeWait lends the slot of a query while a call of the store takes longer than storeTime because it
+// waits for other machines. Where much of the memory is used, it does not: those that wait hold memory,
+// and new queries would need more. A nil *storeWait does nothing. It is used by one goroutine.
+type storeWait struct {
+	budget *budget
+	timer  *time.Timer
+
+	mu      sync.Mutex
+	waiting bool
+	back    func() // not nil while the slot is lent
+}
+
+// storeWait returns nil if the store has no other machines to wait for, or the query has no slot.
+func (s *Session) storeWait() *storeWait {
+	if !s.remote || s.outside {
+		return nil
+	}
+	return &storeWait{budget: &s.budget}
+}
+
+// begin is called before each call of the store.
+func (w *storeWait) begin() {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	w.waiting = true
+	w.mu.Unlock()
+	if w.timer == nil {
+		w.timer = time.AfterFunc(storeTime, w.lend)
+	} else {
+		w.timer.Reset(storeTime)
+	}
+}
+
+func (w *storeWait) lend() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := w.budget.engine.pool
+	if w.waiting && w.back == nil && !p.waited() && p.inUse() <= p.max/2 {
+		w.back = w.budget.lendSlot()
+	}
+}
+
+// end is called after each call of the store. Calling it twice is allowed.
+func (w *storeWait) end() {
+	if w == nil {
+		return
+	}
+	w.timer.Stop()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.waiting = false; w.back != nil {
+		w.back()
+		w.back = nil
+	}
 }
 
 // Return gives back what Reserve took.

@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"errors"
+	"iter"
 	"slices"
 	"strings"
 	"sync"
@@ -13,7 +14,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"varve/internal/model"
 	"varve/internal/store"
+	"varve/internal/store/reference"
 	"varve/internal/units"
 )
 
@@ -453,4 +456,125 @@ func TestAnswerOfAQueryWithoutSlot(t *testing.T) {
 			t.Errorf("at the end %d slots are taken and %d are free", taken, free)
 		}
 	})
+}
+
+// A remote is a store on other machines: its calls take a while.
+type remote struct{ *reference.Store }
+
+func (s remote) View(ctx context.Context) (store.View, error) {
+	v, err := s.Store.View(ctx)
+	return remoteView{v}, err
+}
+
+type remoteView struct{ store.View }
+
+const remoteTime = time.Second
+
+func (remoteView) ReadCurrent() {}
+
+func (v remoteView) Select(ctx context.Context, sel store.Selection) iter.Seq2[store.Series, error] {
+	return func(yield func(store.Series, error) bool) {
+		time.Sleep(remoteTime)
+		for s, err := range v.View.Select(ctx, sel) {
+			if !yield(s, err) {
+				return
+			}
+			time.Sleep(remoteTime)
+		}
+	}
+}
+
+func (v remoteView) Names(ctx context.Context, q store.NamesQuery) ([]string, bool, error) {
+	time.Sleep(remoteTime)
+	return v.View.Names(ctx, q)
+}
+
+func (v remoteView) Read(ctx context.Context, s store.Series, o store.ReadOptions) store.Cursor {
+	return remoteCursor{v.View.Read(ctx, s, o)}
+}
+
+type remoteCursor struct{ store.Cursor }
+
+func (c remoteCursor) Next() (*store.Block, error) {
+	time.Sleep(remoteTime)
+	return c.Cursor.Next()
+}
+
+// TestQueriesThatWaitForTheStore: a query that waits for a store on other machines lends its slot, unless
+// much of the memory is used. A query that waits for a slot begins at once, and computes meanwhile.
+func TestQueriesThatWaitForTheStore(t *testing.T) {
+	selects := func(s *Session) error {
+		for _, err := range s.choose(store.Selection{Metric: "m", Range: model.AllTime}) {
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	names := func(s *Session) error {
+		_, _, err := s.NamesPage(store.NamesQuery{Kind: store.MetricNames})
+		return err
+	}
+	reads := func(s *Session) error {
+		for series, err := range s.view.Select(s.ctx, store.Selection{Metric: "m", Range: model.AllTime}) {
+			if err != nil {
+				return err
+			}
+			for c := s.Open(series, store.ReadOptions{Range: model.AllTime}); ; {
+				if b, err := c.Next(); b == nil || err != nil {
+					c.Close()
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	for name, tc := range map[string]struct {
+		work func(*Session) error
+		used bool          // half of the memory
+		came time.Duration // when the other query comes
+		want time.Duration // when it begins
+	}{
+		"a selection":         {work: selects, want: storeTime},
+		"the next series":     {work: selects, came: remoteTime + storeTime/2, want: remoteTime + storeTime},
+		"names":               {work: names, want: storeTime},
+		"samples":             {work: reads, want: remoteTime + storeTime}, // the selection is not asked for by the session here
+		"much memory is used": {work: names, used: true, want: remoteTime},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				samples := reference.New(nil)
+				defer samples.Close()
+				config := DefaultConfig()
+				config.MaxConcurrent = 1
+				f := fixtureOver(t, remote{samples}, config)
+				f.store = samples
+				f.put("m", model.MustTags("h", "a"), sample{1, 1})
+				if tc.used {
+					if err := f.Reserve(t.Context(), f.pool.max/2+1, 0); err != nil {
+						t.Fatal(err)
+					}
+				}
+				s := f.session(t, t.Context())
+				began := time.Now()
+				var ended sync.WaitGroup
+				ended.Go(func() {
+					if err := tc.work(s); err != nil {
+						t.Error(err)
+					}
+					s.Close(nil)
+				})
+				time.Sleep(tc.came)
+				other := f.session(t, t.Context())
+				if got := time.Since(began); got != tc.want {
+					t.Errorf("the other query begins after %v, want %v", got, tc.want)
+				}
+				other.Close(nil)
+				ended.Wait()
+				if taken, free, lent := f.slots.inUse(), f.slots.free, f.lent.Load(); taken != 0 || free != 1 || lent != 0 {
+					t.Errorf("at the end %d slots are taken, %d are free, %d are lent", taken, free, lent)
+				}
+			})
+		})
+	}
 }

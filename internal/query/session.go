@@ -40,6 +40,7 @@ type Session struct {
 	cancel  context.CancelCauseFunc
 	timeout *time.Timer // cancels
 	view    store.View
+	remote  bool // the view reads from other machines
 	budget  budget
 	series  atomic.Int64
 	samples atomic.Int64
@@ -82,6 +83,7 @@ func (e *Engine) Begin(ctx context.Context, q Request) (*Session, error) {
 		return nil, err
 	}
 	s.view = view
+	_, s.remote = store.As[store.CurrentView](view)
 	if part, ok := store.As[store.PartialView](view); ok && q.Partial {
 		part.AllowPartial()
 	}
@@ -214,8 +216,28 @@ func (s *Session) Any(want store.Selection, accept func(model.Series) bool) (acc
 // limited selects within the limit of the session.
 func (s *Session) limited(want store.Selection) iter.Seq2[store.Series, error] {
 	want.Limit, want.LimitKey = s.config.MaxSeries, "query.max_series"
+	return s.choose(want)
+}
+
+// choose asks the store for series.
+func (s *Session) choose(want store.Selection) iter.Seq2[store.Series, error] {
 	want.Tick, want.Hold = s.Tick, s.hold
-	return s.view.Select(s.ctx, want)
+	found := s.view.Select(s.ctx, want)
+	if !s.remote {
+		return found
+	}
+	return func(yield func(store.Series, error) bool) {
+		wait := s.storeWait()
+		wait.begin()
+		defer wait.end()
+		for one, err := range found {
+			wait.end()
+			if !yield(one, err) {
+				return
+			}
+			wait.begin()
+		}
+	}
 }
 
 // Cause replaces an error that says only that the context ended by the reason for that.
