@@ -44,7 +44,7 @@ func (s *Session) NamesPage(q store.NamesQuery) (names []string, more bool, err 
 
 // page asks the store for names.
 func (s *Session) page(q store.NamesQuery) (names []string, more bool, err error) {
-	wait := s.storeWait()
+	wait := s.lookupWait()
 	wait.begin()
 	defer wait.end()
 	q.Tick, q.Hold = s.Tick, s.hold

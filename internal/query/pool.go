@@ -342,6 +342,14 @@ func (s *Session) storeWait() *storeWait {
 	return &storeWait{budget: &s.budget}
 }
 
+// lookupWait is storeWait for the goroutine of the session, whose lookups call Tick.
+func (s *Session) lookupWait() *storeWait {
+	if s.lookup == nil || s.outside {
+		s.lookup = s.storeWait()
+	}
+	return s.lookup
+}
+
 // begin is called before each call of the store.
 func (w *storeWait) begin() {
 	if w == nil {
@@ -366,18 +374,20 @@ func (w *storeWait) lend() {
 	}
 }
 
-// end is called after each call of the store. Calling it twice is allowed.
-func (w *storeWait) end() {
-	if w == nil {
-		return
+// end is called after each call of the store, and reports whether there was one. Calling it twice is allowed.
+func (w *storeWait) end() (waited bool) {
+	if w == nil || w.timer == nil {
+		return false
 	}
 	w.timer.Stop()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.waiting = false; w.back != nil {
+	waited, w.waiting = w.waiting, false
+	if w.back != nil {
 		w.back()
 		w.back = nil
 	}
+	return waited
 }
 
 // Return gives back what Reserve took.

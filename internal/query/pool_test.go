@@ -578,3 +578,59 @@ func TestQueriesThatWaitForTheStore(t *testing.T) {
 		})
 	}
 }
+
+// A matching is a remote store that compares each of some row keys with patterns, which takes a while.
+type matching struct{ *reference.Store }
+
+func (s matching) View(ctx context.Context) (store.View, error) {
+	v, err := s.Store.View(ctx)
+	return matchingView{remoteView{v}}, err
+}
+
+type matchingView struct{ remoteView }
+
+const matchingKeys = 10
+
+func (matchingView) Names(_ context.Context, q store.NamesQuery) ([]string, bool, error) {
+	for range matchingKeys {
+		time.Sleep(storeTime * 3 / 4)
+		if err := q.Tick(lookEvery); err != nil {
+			return nil, false, err
+		}
+	}
+	return nil, false, nil
+}
+
+// TestQueriesWhoseStoreComputes: a query lends no slot while a store on other machines computes for it, and
+// none while it waits for its next turn.
+func TestQueriesWhoseStoreComputes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		samples := reference.New(nil)
+		defer samples.Close()
+		config := DefaultConfig()
+		config.MaxConcurrent = 1
+		f := fixtureOver(t, matching{samples}, config)
+		s := f.session(t, t.Context())
+		began := time.Now()
+		var ended sync.WaitGroup
+		ended.Go(func() {
+			other := f.session(t, t.Context())
+			if got, want := time.Since(began), 2*(storeTime*3/4); got != want { // the first Tick after turnTime
+				t.Errorf("the other query begins after %v, want %v", got, want)
+			}
+			time.Sleep(time.Second)
+			other.Close(nil)
+		})
+		if _, _, err := s.NamesPage(store.NamesQuery{Kind: store.MetricNames}); err != nil {
+			t.Error(err)
+		}
+		if got, want := time.Since(began), time.Second+matchingKeys*(storeTime*3/4); got != want {
+			t.Errorf("the names are there after %v, want %v: those queries computed one after the other", got, want)
+		}
+		s.Close(nil)
+		ended.Wait()
+		if taken, free, lent := f.slots.inUse(), f.slots.free, f.lent.Load(); taken != 0 || free != 1 || lent != 0 {
+			t.Errorf("at the end %d slots are taken, %d are free, %d are lent", taken, free, lent)
+		}
+	})
+}

@@ -40,7 +40,8 @@ type Session struct {
 	cancel  context.CancelCauseFunc
 	timeout *time.Timer // cancels
 	view    store.View
-	remote  bool // the view reads from other machines
+	remote  bool       // the view reads from other machines
+	lookup  *storeWait // of lookups of series and names, nil before the first
 	budget  budget
 	series  atomic.Int64
 	samples atomic.Int64
@@ -227,7 +228,7 @@ func (s *Session) choose(want store.Selection) iter.Seq2[store.Series, error] {
 		return found
 	}
 	return func(yield func(store.Series, error) bool) {
-		wait := s.storeWait()
+		wait := s.lookupWait()
 		wait.begin()
 		defer wait.end()
 		for one, err := range found {
@@ -274,12 +275,19 @@ func (s *Session) Tick(work int) error {
 	return s.Look()
 }
 
-// Look checks the context and gives other queries their turn, as Tick does after enough work.
+// Look checks the context and gives other queries their turn, as Tick does after enough work. A store
+// that calls it computes, and waits for no other machine: a query that stands in line for its turn has no
+// slot to lend.
 func (s *Session) Look() error {
 	if err := s.ctx.Err(); err != nil {
 		return s.Cause(err)
 	}
-	return s.Cause(s.Yield())
+	called := s.lookup.end()
+	err := s.Yield()
+	if called && err == nil {
+		s.lookup.begin()
+	}
+	return s.Cause(err)
 }
 
 // SortWork is the work of comparing two series or groups, see Session.Tick.
