@@ -53,7 +53,7 @@ func (c *Cursor) next() (*store.Block, error) {
 
 // read reads a block, and measures that if the session is traced.
 func (c *Cursor) read() (*store.Block, error) {
-	if c.session.remote && c.session.engine.queued.Load() > 0 {
+	if c.session.remote && c.session.engine.crowded() {
 		wait := c.session.storeWait()
 		wait.begin()
 		defer wait.end()

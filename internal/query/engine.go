@@ -79,6 +79,9 @@ func (e *Engine) idle() bool {
 	return int64(e.slots.taken+e.slots.spare) <= e.paused.Load()
 }
 
+// crowded reports whether a query that comes now may have to wait for a slot.
+func (e *Engine) crowded() bool { return e.begun.Load() >= int64(e.config.Load().MaxConcurrent) }
+
 // Share lets the queries of several engines share the processors. It is called before the
 // first query.
 func (e *Engine) Share(t *Turns) { e.slots.all = t }

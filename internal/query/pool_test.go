@@ -539,6 +539,7 @@ func TestQueriesThatWaitForTheStore(t *testing.T) {
 		"the next series":     {work: selects, came: remoteTime + storeTime/2, want: remoteTime + storeTime},
 		"names":               {work: names, want: storeTime},
 		"samples":             {work: reads, want: remoteTime + storeTime}, // the selection is not asked for by the session here
+		"samples, later":      {work: reads, came: remoteTime + storeTime/2, want: remoteTime + storeTime},
 		"much memory is used": {work: names, used: true, want: remoteTime},
 	} {
 		t.Run(name, func(t *testing.T) {
