@@ -44,7 +44,7 @@ type level struct {
 func (s *Store) level() level {
 	h := s.spool.Health()
 	l := level{at: s.now(), samples: h.Samples, bytes: h.LogBytes + h.FileBytes}
-	switch cause, _ := s.awayFor(h); {
+	switch _, cause := s.awayFor(h); {
 	case h.Err != nil:
 		l.phase = refusing
 	case cause != nil:

@@ -86,7 +86,7 @@ func (s *Store) Healthy() error {
 // not, and how many samples wait.
 func (s *Store) Degraded() error {
 	h := s.spool.Health()
-	cause, since := s.awayFor(h)
+	since, cause := s.awayFor(h)
 	if cause == nil {
 		return nil
 	}
@@ -121,16 +121,16 @@ func (e *outageError) Unwrap() error { return e.cause }
 // Public is what the status of the server's health tells everybody.
 func (e *outageError) Public() string { return e.backlog }
 
-// awayFor returns why Cassandra does not accept samples, nil if it does, and since when, if that is
-// known.
-func (s *Store) awayFor(h spool.Health) (cause error, since time.Time) {
+// awayFor returns why Cassandra does not accept samples, nil if it does, and since when, zero if that
+// is not known.
+func (s *Store) awayFor(h spool.Health) (since time.Time, cause error) {
 	switch state := s.written.session.State(); {
 	case !state.Connected:
-		return errors.New(state.Reason), state.Since
+		return state.Since, errors.New(state.Reason)
 	case s.written.keyspace() == nil:
-		return s.written.why(), time.Time{}
+		return time.Time{}, s.written.why()
 	}
-	return h.SinkError, h.SinkSince
+	return h.SinkSince, h.SinkError
 }
 
 // degradedSince returns when Degraded began to fail, and the present time if that is unknown.
