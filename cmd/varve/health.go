@@ -175,7 +175,7 @@ func failedChecks(client *http.Client, base string) string {
 	var failed []string
 	for _, line := range lines {
 		if !strings.HasSuffix(line, ": OK") {
-			failed = append(failed, clip.Text(line, 200))
+			failed = append(failed, clip.Text(line, 300))
 		}
 	}
 	if len(failed) == 0 {

@@ -64,15 +64,17 @@ func TestHealthOverTLS(t *testing.T) {
 // TestHealthOfPart: what has failed in a part of the data does not make the server unwell,
 // and is told.
 func TestHealthOfPart(t *testing.T) {
+	const backlog = "Datastore-Cassandra-Backlog: Cassandra does not accept all samples; 123456789 wait for it in 12345678901 bytes on disk, " +
+		"since 2026-11-30T00:00:00Z, when this server started; 123456 more each second, and spool.max_bytes is reached in about 11h30m"
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/api/v1/health/status" {
-			w.Write([]byte(`["Datastore-Query: OK","Datastore-Files: FAIL"]`))
+			w.Write([]byte(`["Datastore-Query: OK","Datastore-Cassandra: FAIL","` + backlog + `"]`))
 			return
 		}
 		w.WriteHeader(http.StatusNoContent)
 	}))
 	defer server.Close()
-	wantRun(t, 0, []string{server.URL + " is healthy; Datastore-Files: FAIL\n"}, "health", "--url", server.URL)
+	wantRun(t, 0, []string{server.URL + " is healthy; Datastore-Cassandra: FAIL; " + backlog + "\n"}, "health", "--url", server.URL)
 }
 
 // TestHealthWaits: a server that is still opening its store is waited for, and what it
