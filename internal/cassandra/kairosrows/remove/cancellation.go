@@ -115,7 +115,11 @@ func (j *jobs) awaitCancelled(ctx context.Context, id string) (layout.Job, error
 		case job.State == layout.JobCancelled:
 			return job, nil
 		case j.idle(&job):
-			return job, j.settleCancelled(ctx, &job)
+			if err := j.settleCancelled(ctx, &job); err != nil {
+				j.d.log.Warn("cannot record yet that a delete job is cancelled; will retry", "job", id, "error", err)
+				return j.asListed(job, true), nil // the cancellation is stored
+			}
+			return job, nil
 		}
 		select {
 		case <-time.After(j.wait / 20):

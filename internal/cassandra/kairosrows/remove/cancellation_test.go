@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -12,11 +13,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"varve/internal/cassandra/cql/cqltest"
 	"varve/internal/cassandra/kairosrows/keyspacetest"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/cassandra/kairosrows/write"
 	"varve/internal/cassandra/layout"
 	"varve/internal/model"
+	"varve/internal/originals"
 	"varve/internal/store"
 )
 
@@ -284,6 +287,51 @@ func TestCancelOfSilent(t *testing.T) {
 	}
 	if n := recorded(); n != 0 {
 		t.Errorf("%d records tell other nodes to delete what they have yet to write", n)
+	}
+}
+
+// TestCancelBesideAnOutage: while the record of a delete cannot be withdrawn, its cancellation is answered all
+// the same, and the jobs of others that are gone go on.
+func TestCancelBesideAnOutage(t *testing.T) {
+	node := cqltest.NewFailingNode(t, originals.Cassandra(t))
+	b := newCancelBench(t)
+	b.Bench = b.NewAt(node.Address, 2)
+	b.writer = b.newWriter(write.DefaultConfig(), time.Now)
+	d := b.node("later", 2*jobSilence, nil)
+	recorded := b.recorded(d)
+	save := func(id string, del store.Deletion) {
+		t.Helper()
+		job := &layout.Job{ID: b.Name(id), StampMS: b.Stamp, StartMS: del.Range.StartMS, EndMS: del.Range.EndMS, NextMS: math.MinInt64, State: layout.JobRunning,
+			Node: "lost", Updated: time.Now(), Started: time.Now(), Deletion: layout.SaveDeletion(del)}
+		if err := d.jobs.save(b.Ctx, job); err != nil {
+			t.Fatal(err)
+		}
+	}
+	save("a", b.del)
+	node.Fail(func(r cqltest.Request) *cqltest.Trouble {
+		s := r.Statements[0]
+		if !strings.HasPrefix(s.Text, "DELETE") || !strings.Contains(s.Text, "service_index") || !strings.HasPrefix(string(s.Values[1]), deletedPrefix) {
+			return nil
+		}
+		return cqltest.Unauthorized
+	})
+	if got, err := d.Cancel(b.Ctx, b.Name("a")); err != nil || got.State != layout.JobCancelled {
+		t.Errorf("cancelled: %+v, %v", got, err)
+	}
+	save("b", b.del)
+	if err := d.Resume(b.Ctx); err == nil {
+		t.Error("the record is withdrawn")
+	}
+	d.jobs.tasks.Wait()
+	if n := b.Count("data_points"); n != 0 {
+		t.Errorf("%d samples are left: the other job did not go on", n)
+	}
+	node.Mend()
+	if err := d.Resume(b.Ctx); err != nil {
+		t.Error(err)
+	}
+	if n := recorded(); n != 0 {
+		t.Errorf("the delete is recorded %d times", n)
 	}
 }
 

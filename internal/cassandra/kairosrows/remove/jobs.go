@@ -420,20 +420,24 @@ func (d *Deleter) Resume(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("look for unfinished delete jobs: %w", err)
 	}
+	var others []*layout.Job // cancelled ones: the record of a delete cannot be withdrawn while a data centre is down
 	for i := range saved {
 		job := &saved[i]
 		d.jobs.mu.Lock()
 		_, running := d.jobs.running[job.ID]
 		d.jobs.mu.Unlock()
-		if running || !d.jobs.free(job) || d.jobs.ctx.Err() != nil {
-			continue
+		switch {
+		case running || !d.jobs.free(job) || d.jobs.ctx.Err() != nil:
+		case cancelled[job.ID] || job.State == layout.JobCancelled:
+			others = append(others, job)
+		default:
+			if err := d.resume(ctx, job); err != nil {
+				return err
+			}
 		}
-		if cancelled[job.ID] || job.State == layout.JobCancelled {
-			err = d.jobs.settleCancelled(ctx, job)
-		} else {
-			err = d.resume(ctx, job)
-		}
-		if err != nil {
+	}
+	for _, job := range others {
+		if err := d.jobs.settleCancelled(ctx, job); err != nil {
 			return err
 		}
 	}
