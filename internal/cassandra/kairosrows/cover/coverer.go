@@ -69,6 +69,8 @@ type Coverer struct {
 	own  string // identifies this process in coverProgress
 	page int    // row keys copied at a time
 
+	retry time.Duration // the pause if the next walk fails
+
 	passes, keys, failures, moved, walks prometheus.Counter
 }
 
@@ -112,7 +114,7 @@ func New(ks *schema.Keyspace, config Config, source Source, o Options) (*Coverer
 	set := collectors.Named("varve_cassandra_cover_")
 	c := &Coverer{
 		config: config, ks: ks, source: source, log: o.Logger, now: o.Now, ordered: rowkey.KeepsMapsInOrder(ks.Session.State().Version),
-		wake: make(chan struct{}, 1), asked: map[rowkey.Partition]time.Time{}, own: rand.Text(), page: coverPage, stop: func() {},
+		wake: make(chan struct{}, 1), asked: map[rowkey.Partition]time.Time{}, own: rand.Text(), page: coverPage, retry: walkRetry, stop: func() {},
 		passes:   set.Counter("passes_total", "Partitions of row keys that were added to the inverted index."),
 		keys:     set.Counter("row_keys_total", "Row keys that were added to the inverted index, or were already in it."),
 		failures: set.Counter("failures_total", "Partitions whose row keys could not be added to the inverted index; they are retried."),

@@ -26,7 +26,9 @@ const (
 	walkKey   = "walk" // no progressKey: these begin with a number
 	walkRenew = 4      // how many times per Interval the note is renewed
 
-	walkRetry = time.Minute // the pause after a walk that failed, for example because Cassandra was away
+	// walkRetry is the pause after a walk that failed, for example because Cassandra was away. Each
+	// further failure doubles it, up to the Interval.
+	walkRetry = time.Minute
 )
 
 // turn walks, unless another server does so, and returns the time until the next turn.
@@ -41,9 +43,12 @@ func (c *Coverer) turn(ctx context.Context) time.Duration {
 	c.walks.Inc()
 	c.noteWalk(ctx)
 	if err := c.walk(ctx); err != nil && ctx.Err() == nil {
-		c.log.Warn("cannot look for row keys that the inverted index lacks; will retry", "in", walkRetry, "error", err)
-		return min(walkRetry, c.config.Interval)
+		pause := min(c.retry, c.config.Interval)
+		c.retry = 2 * pause
+		c.log.Warn("cannot look for row keys that the inverted index lacks; will retry", "in", pause, "error", err)
+		return pause
 	}
+	c.retry = walkRetry
 	return c.config.Interval
 }
 

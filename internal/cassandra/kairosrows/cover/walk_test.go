@@ -119,8 +119,15 @@ type awaySource struct{ Source }
 
 func (awaySource) Metrics(context.Context) ([]string, error) { return nil, errors.New("away") }
 
-// TestFailedWalk: a walk that fails is repeated soon.
+// TestFailedWalk: a walk that fails is repeated soon, and later if it fails again.
 func TestFailedWalk(t *testing.T) {
 	b := newBench(t, true)
-	b.walker(t, awaySource{}).wants(true, time.Minute)
+	w := b.walker(t, awaySource{})
+	for _, pause := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
+		w.wants(true, pause*time.Minute)
+	}
+	w.source = slowSource{func() {}}
+	w.wants(true, time.Hour)
+	w.source = awaySource{}
+	w.wants(true, time.Minute)
 }
