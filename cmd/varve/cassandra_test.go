@@ -109,7 +109,7 @@ func TestKeyspaceIsLookedAfter(t *testing.T) {
 	inspect([]string{"nothing is stored"}, "service", "nothing")
 	inspect([]string{"ok    nodes", "ok    clocks", "may read and write all tables", "ok    repair"}, "--preflight")
 	wantRun(t, 2, []string{"unexpected argument"}, append([]string{"inspect", "--preflight", "metrics"}, at...)...)
-	wantRun(t, 1, []string{"bad   keyspace     nope is missing", "do:  create it"}, append([]string{"inspect", "--preflight", "--cassandra-keyspace=nope", "--cassandra-schema-create=nothing"}, at...)...)
+	wantRun(t, 1, []string{"bad   keyspace     nope is missing", "do:  check the spelling"}, append([]string{"inspect", "--preflight", "--cassandra-keyspace=nope", "--cassandra-schema-create=nothing"}, at...)...)
 	wantRun(t, 2, []string{"want metrics"}, append([]string{"inspect", "rows"}, at...)...)
 
 	repair := append([]string{"repair"}, at...)
