@@ -236,7 +236,9 @@ func (s *Session) choose(want store.Selection) iter.Seq2[store.Series, error] {
 			if !yield(one, err) {
 				return
 			}
-			wait.begin()
+			if s.engine.crowded() { // most series follow at once: setting the timer for each wakes other threads
+				wait.begin()
+			}
 		}
 	}
 }
