@@ -8,10 +8,10 @@ import (
 )
 
 // heldOf collects the spool's samples of a series in the range, the newest of each
-// time. They have the times at which they are stored, so that those that the keyspace has already
-// replace their copies there. It includes expired samples, since they hide older ones in the keyspaces. After an
-// outage, there may be any number of them, so their bytes are taken from the memory of the
-// request. The caller must release these, also after an error.
+// time. They have the times at which they are stored, so that they replace their copies if the
+// keyspace has these already. It includes expired samples, since they hide older ones in the
+// keyspaces. After an outage, there may be any number of them, so their bytes are taken from the
+// memory of the request. The caller must release these, also after an error.
 func (v *view) heldOf(sel selected, o store.ReadOptions) (held model.Columns, bytes int64, err error) {
 	var run, spare model.Columns
 	for _, id := range sel.pending {
@@ -57,8 +57,9 @@ func (v *view) sent(r model.TimeRange) model.TimeRange {
 }
 
 // cut gives the samples of a run the times at which they are stored, and drops those that a query
-// of r does not return; exact is for [store.ReadOptions.Exact]. Of samples that share a cell, it keeps the one that the keyspace will have:
-// the last that was acknowledged, and of samples with the same stamp the one with the latest time.
+// of r does not return; exact is as in [store.ReadOptions.Exact]. Of samples that share a cell, it
+// keeps the one that the keyspace will have: the last that was acknowledged, and of samples with the
+// same stamp the one with the latest time.
 func (v *view) cut(run, spare *model.Columns, r model.TimeRange, exact bool) {
 	drop := make([]bool, run.Len())
 	last, lastRow := -1, int64(0)

@@ -31,9 +31,6 @@ func NewFilter(matchers []Matcher) Filter {
 	return f
 }
 
-// Empty reports whether the filter has no matchers, so that it matches all tags.
-func (f Filter) Empty() bool { return len(f.matchers) == 0 }
-
 // Matches reports whether tags satisfy every matcher, as MatchesAll does.
 func (f Filter) Matches(tags Tags) bool {
 	for i := range f.matchers {

@@ -107,20 +107,45 @@ func (d *Deleter) withdraw(ctx context.Context, job *layout.Job) error {
 	if err != nil {
 		return fmt.Errorf("withdraw the record of a delete: %w", err)
 	}
+	keys, err := d.recordsOf(ctx, job.StampMS, text)
 	hour := hourKey(job.StampMS)
-	for key, err := range d.ks.Keys(ctx, schema.OwnService, hour, fmt.Sprintf("%016x-", job.StampMS)) {
-		var value store.Value
-		if err == nil {
-			value, err = d.ks.Get(ctx, schema.OwnService, hour, key)
-		}
-		if err == nil && value.Text == text {
+	for _, key := range keys {
+		var value store.Value // a server whose clock is ahead may have written it
+		if value, err = d.ks.Get(ctx, schema.OwnService, hour, key); err == nil {
 			err = d.ks.Session.Exec(ctx, withdrawDeletion, max(d.ks.Stamp(), value.Modified.UnixMilli()+1), schema.OwnService, hour, key)
 		}
-		if err != nil && !errors.Is(err, store.ErrNotFound) {
-			return fmt.Errorf("withdraw the record of a delete: %w", err)
+		if errors.Is(err, store.ErrNotFound) {
+			err = nil
+		}
+		if err != nil {
+			break
 		}
 	}
+	if err != nil {
+		return fmt.Errorf("withdraw the record of a delete: %w", err)
+	}
 	return nil
+}
+
+// recordsOf returns the keys of the records with a write timestamp and a text. The deletions of a request,
+// of which there may be many, have one timestamp.
+func (d *Deleter) recordsOf(ctx context.Context, stampMS int64, text string) (keys []string, err error) {
+	prefix := fmt.Sprintf("%016x-", stampMS)
+	rows := d.ks.Session.Query(ctx, readDeletions, schema.OwnService, hourKey(stampMS), prefix)
+	defer rows.Close()
+	var key, value *string
+	for rows.Scan(&key, &value) {
+		if key == nil || value == nil {
+			continue
+		}
+		if !strings.HasPrefix(*key, prefix) { // they are in order
+			break
+		}
+		if *value == text {
+			keys = append(keys, *key)
+		}
+	}
+	return keys, rows.Close()
 }
 
 func hourKey(ms int64) string { return deletedPrefix + strconv.FormatInt(ms/recordHour, 10) }
