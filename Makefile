@@ -5,10 +5,6 @@ RACE        := ./internal/loglimit ./internal/work ./internal/wal ./internal/hea
 # Long tests of one goroutine, in which the race detector has little to find, and one of a
 # pool, which the race detector lets forget what is in it. make lint vets.
 RACE_SKIP   := ^TestConformance$$/^(blocks|stats|reopen)$$|^(TestScanKeepsUp|TestCardinality|TestNamesInSlices|TestTable|TestPackedBodies|TestManyTags|TestRecordings|TestSalvageFlipped|TestForgottenSeriesCostNothing|TestEveryFlippedByte|TestLatePointsCostNoMerges|TestLatePointsShareFiles|TestReusedIDsKeepSeriesApart|TestRepairIsInterrupted|TestCheckpointHoldsFewStrings|TestMergesKeepTheNewest|TestMergeStopsBeforeTheDiskIsFull|TestFoldWithoutRoom|TestErrorAtEachCall|TestErrorAtEachCallOfOpen|TestStartOnAFullFileSystem|TestKilledOnAFullDisk|TestEmbeddedStatisticsOfAwkwardNumbers|TestGolden|TestShortDecimals|TestDecodersAreUsedAgain|TestManyPatternsAreMatchedInSlices|TestSmallDeletesStayWithinTheHead|TestVerifyAfterEachStep|TestSoundCatalogueIsSound|TestRepairOnAFailingDisk|TestLargeLists)$$
-# Tests of rollup with several servers in virtual time, which run on one processor. In Go 1.26 the
-# detector has one context for all processors that run timers of a bubble of testing/synctest, and
-# crashes if two do so at once: "CHECK failed", or SIGSEGV in raceacquirectx.
-RACE_ONE    := ^(TestNodesShareTasks|TestNodesAtOnce|TestLatePointsElsewhere|TestHistoriesOfNodes)$$
 FUZZTIME    ?= 10000x
 HOSTILE     ?= 2s
 CASSANDRA   ?= 5.0.8
@@ -75,8 +71,7 @@ hostile: ## attack a running server as bad clients do, each attack for HOSTILE (
 
 race: ## run the tests of concurrent packages under the race detector
 	@if command -v "$$(go env CC)" >/dev/null; then \
-		set -x; CGO_ENABLED=1 go test -race -short -vet=off -p $(ATONCE) -skip '$(RACE_SKIP)|$(RACE_ONE)' -timeout 20m $(RACE) && \
-		CGO_ENABLED=1 go test -race -short -vet=off -cpu 1 -run '$(RACE_ONE)' -timeout 20m ./internal/rollup; \
+		set -x; CGO_ENABLED=1 go test -race -short -vet=off -p $(ATONCE) -skip '$(RACE_SKIP)' -timeout 20m $(RACE); \
 	else \
 		echo; echo "*** RACE DETECTOR SKIPPED: no C compiler ($$(go env CC)) on this machine ***"; echo; \
 	fi
