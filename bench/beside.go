@@ -54,6 +54,14 @@ func (r *run) overCassandra(ctx context.Context, parts []string) {
 			r.book.fail("delete", targets[0].name(), err)
 		}
 	}
+	for i, part := range upkeepParts {
+		if !slices.Contains(parts, part) {
+			continue
+		}
+		if err := r.upkeep(ctx, targets[0], i == 1); err != nil {
+			r.book.fail(part, targets[0].name(), err)
+		}
+	}
 }
 
 // inRow is w in another row of KairosDB's layout, with row keys of its own.
@@ -168,7 +176,7 @@ func (r *run) askOfCassandra(ctx context.Context, targets []target, dirs map[str
 // cities asks for one city of a metric that has very many.
 func (r *run) cities(ctx context.Context, t target) error {
 	began := time.Now()
-	s, end, err := r.startWithCities(ctx, "cities", t)
+	s, end, err := r.startWithCities(ctx, "cities", t, patient)
 	if err != nil {
 		return err
 	}
@@ -190,30 +198,66 @@ func (r *run) cities(ctx context.Context, t target) error {
 		name          string
 		rows, entries int
 	}{{"one row", 1, 1}, {"three rows", cityRows, 1}, {"two entries", cityRows, 2}} {
-		r.book.title(q.name, fmt.Sprintf("one of %d series, %d rows, named by %d metrics of the request", cityCount, q.rows, q.entries))
-		var millis []float64
-		for turn, spent := 0, time.Duration(0); turn < r.turns && spent < askMost; turn++ {
-			began := time.Now()
-			if err := v.askCity(ctx, turn*7919%cityCount, q.rows, q.entries); err != nil {
-				return err
-			}
-			spent += time.Since(began)
-			millis = append(millis, millisSince(began))
+		if err := r.timeCities(ctx, v, q.name, t, q.rows, q.entries); err != nil {
+			return err
 		}
-		r.book.add(q.name, figureP50, t.name(), 0, median(millis))
-		r.book.add(q.name, figureP99, t.name(), 0, quantile(millis, 0.99))
 	}
+	if o, ok := s.(*overCassandra); ok {
+		return r.citiesOnTheirWay(ctx, o, t)
+	}
+	return nil
+}
+
+// citiesOnTheirWay asks for one row while a point of each series waits in the spool, and again
+// when all are in Cassandra.
+func (r *run) citiesOnTheirWay(ctx context.Context, o *overCassandra, t target) error {
+	if err := o.sendCities(ctx); err != nil {
+		return err
+	}
+	if err := r.timeCities(ctx, o.varve, "one row, waiting", t, 1, 1); err != nil {
+		return err
+	}
+	waiting, err := o.metric(ctx, `varve_spool_samples{cluster="write_cluster"}`)
+	if err != nil {
+		return err
+	}
+	if waiting < cityCount*cityRows {
+		return fmt.Errorf("of %d points sent, only %.0f still waited when all questions were answered", cityCount*cityRows, waiting)
+	}
+	if err := o.flush(ctx); err != nil {
+		return err
+	}
+	if err := o.settle(ctx); err != nil {
+		return err
+	}
+	return r.timeCities(ctx, o.varve, "one row, drained", t, 1, 1)
+}
+
+// timeCities asks for one city after the other.
+func (r *run) timeCities(ctx context.Context, v *varve, stage string, t target, rows, entries int) error {
+	r.book.title(stage, fmt.Sprintf("one of %d series, %d rows, named by %d metrics of the request", cityCount, rows, entries))
+	var millis []float64
+	for turn, spent := 0, time.Duration(0); turn < r.turns && spent < askMost; turn++ {
+		began := time.Now()
+		if err := v.askCity(ctx, turn*7919%cityCount, rows, entries); err != nil {
+			return err
+		}
+		spent += time.Since(began)
+		millis = append(millis, millisSince(began))
+	}
+	r.book.add(stage, figureP50, t.name(), 0, median(millis))
+	r.book.add(stage, figureP99, t.name(), 0, quantile(millis, 0.99))
 	return nil
 }
 
 // startWithCities starts a server for a part of the benchmark, in a directory of its own, and
 // sends it all cities. end removes both.
-func (r *run) startWithCities(ctx context.Context, part string, t target) (s server, end func(), err error) {
+func (r *run) startWithCities(ctx context.Context, part string, t target, how mode) (s server, end func(), err error) {
 	dir, remove, err := r.emptyDir(part, t)
 	if err != nil {
 		return nil, nil, err
 	}
-	if s, err = t.start(ctx, dir, usual); err != nil {
+	if s, err = t.start(ctx, dir, how); err != nil {
 		remove()
 		return nil, nil, err
 	}

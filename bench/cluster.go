@@ -13,6 +13,7 @@ type clusterTarget struct{ binary string }
 type overCassandra struct {
 	*varve
 	cassandra string // directory
+	ip        string // of the node
 	had       int64  // points in Cassandra before the last workload
 }
 
@@ -42,9 +43,13 @@ func (t clusterTarget) start(ctx context.Context, dir string, how mode) (server,
 	args := []string{"serve", "--store", "cassandra", "--cassandra-hosts", ip,
 		"--cassandra-schema-create", "keyspace", "--cassandra-spool-linger", "60s",
 		"--data-dir", o.dir, "--http-addr", o.http, "--telnet-addr", o.line, "--carbon-addr=", "--pickle-addr=", "--server-pprof-addr", o.pprof}
-	if how == uncached {
+	switch how {
+	case uncached:
 		args = append(args, "--cassandra-read-chunk-cache-bytes", "0")
+	case patient:
+		args = append(args, "--cassandra-spool-max-memory", "1GiB")
 	}
+	o.ip = ip
 	o.process, err = startProcess(ctx, t.binary, args...)
 	if err != nil {
 		node.kill()

@@ -14,7 +14,7 @@ const drainAlone = 30 * time.Second
 // deletes measures how long other metrics wait on their way to Cassandra while the rows
 // of a metric with very many series are deleted.
 func (r *run) deletes(ctx context.Context, t target) error {
-	s, end, err := r.startWithCities(ctx, "deletes", t)
+	s, end, err := r.startWithCities(ctx, "deletes", t, usual)
 	if err != nil {
 		return err
 	}

@@ -32,9 +32,12 @@
 //	cassandra   Varve over Cassandra beside KairosDB, 20 minutes, when -peers names
 //	            varve-cassandra and kairosdb: an hour of W1 as lines and as JSON, three
 //	            minutes at the pace of collectors, queries with and without what was
-//	            read before, one of 300,000 series, draining beside a delete of 600,000 rows; also
-//	            a part of it: cassandra-ingest cassandra-live cassandra-queries
-//	            cassandra-cities cassandra-deletes
+//	            read before, one of 300,000 series, also while their points are on their way,
+//	            draining beside a delete of 600,000 rows; also a part of it: cassandra-ingest
+//	            cassandra-live cassandra-queries cassandra-cities cassandra-deletes
+//	cassandra-upkeep cassandra-upkeep-beside
+//	            an hour at the pace of collectors: what the index costs, without and with a
+//	            KairosDB on the same keyspace; only if named, with -timeout 2h
 //
 // Servers take turns: in each round every server runs the stage once, and
 // a ratio is that of one round, of which the median is printed. With queries the

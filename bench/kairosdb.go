@@ -89,31 +89,41 @@ kairosdb.datastore.cassandra.write_cluster.write_consistency_level: "ONE"
 `
 
 func (kairosTarget) start(ctx context.Context, dir string, _ mode) (server, error) {
-	addrs, err := freeAddrs(2)
-	if err != nil {
-		return nil, err
-	}
 	node, ip, err := startNode(ctx, filepath.Join(dir, "cassandra"))
 	if err != nil {
 		return nil, err
 	}
-	k := &kairosDB{varve: &varve{http: addrs[0], line: addrs[1]}, cassandra: filepath.Join(dir, "cassandra")}
-	home := filepath.Join(dir, "kairosdb")
-	if err := os.MkdirAll(filepath.Join(home, "conf"), 0o755); err != nil {
+	k, err := startKairosDB(ctx, filepath.Join(dir, "kairosdb"), ip)
+	if err != nil {
 		node.kill()
+		return nil, err
+	}
+	k.under, k.cassandra = node, filepath.Join(dir, "cassandra")
+	return k, nil
+}
+
+// startKairosDB starts a KairosDB over the node at ip.
+func startKairosDB(ctx context.Context, home, ip string) (*kairosDB, error) {
+	addrs, err := freeAddrs(2)
+	if err != nil {
+		return nil, err
+	}
+	k := &kairosDB{varve: &varve{http: addrs[0], line: addrs[1]}}
+	if err := os.MkdirAll(filepath.Join(home, "conf"), 0o755); err != nil {
 		return nil, err
 	}
 	config := fmt.Sprintf(kairosConfig, portOf(k.http), portOf(k.line), ip)
 	if err := os.WriteFile(filepath.Join(home, "conf", "kairosdb.conf"), []byte(config), 0o644); err != nil {
-		node.kill()
 		return nil, err
 	}
 	if k.process, err = startIn(ctx, javaOptions, filepath.Join("scripts", "kairosdb.sh"), "run", home); err != nil {
-		node.kill()
 		return nil, err
 	}
-	k.under = node
-	return k, k.awaitReady(javaPatience, answers(ctx, "http://"+k.http+"/api/v1/health/check"))
+	if err := k.awaitReady(javaPatience, answers(ctx, "http://"+k.http+"/api/v1/health/check")); err != nil {
+		k.kill()
+		return nil, err
+	}
+	return k, nil
 }
 
 // nodes counts those that were started.

@@ -33,8 +33,11 @@ var stageNames = []string{"W1", "W2", "W3", "json", "shapes", "queries", "busy",
 // cassandraParts are the parts of the stage cassandra, which can be run alone.
 var cassandraParts = []string{"cassandra-ingest", "cassandra-live", "cassandra-queries", "cassandra-cities", "cassandra-deletes"}
 
+// upkeepParts run only if they are named: each takes more than an hour.
+var upkeepParts = []string{"cassandra-upkeep", "cassandra-upkeep-beside"}
+
 func isStage(name string) bool {
-	return slices.Contains(stageNames, name) || slices.Contains(cassandraParts, name) || slices.Contains(graphiteParts, name) || slices.ContainsFunc(shapes, func(w workload) bool { return w.name == name })
+	return slices.Contains(stageNames, name) || slices.Contains(cassandraParts, name) || slices.Contains(upkeepParts, name) || slices.Contains(graphiteParts, name) || slices.ContainsFunc(shapes, func(w workload) bool { return w.name == name })
 }
 
 // takesPart reports whether a target runs a round of a stage of sending.
@@ -123,6 +126,7 @@ func (r *run) all(ctx context.Context) error {
 	parts := slices.DeleteFunc(slices.Clone(graphiteParts), func(part string) bool { return !wants("graphite") && !wants(part) })
 	r.overGraphite(ctx, parts)
 	parts = slices.DeleteFunc(slices.Clone(cassandraParts), func(part string) bool { return !wants("cassandra") && !wants(part) })
+	parts = append(parts, slices.DeleteFunc(slices.Clone(upkeepParts), func(part string) bool { return !wants(part) })...)
 	if len(parts) > 0 {
 		r.overCassandra(ctx, parts)
 	}
