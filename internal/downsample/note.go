@@ -49,6 +49,27 @@ func (x *target) bucketsOf(s Span) Span {
 	return Span{x.grid.Start(s.FromMS), x.grid.Next(s.UntilMS - 1)}
 }
 
+// Pause keeps all runs that read a metric, and take their notes from now on, waiting until release is
+// called.
+func (l *LateList) Pause(metric string) (release func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.sources[metric]
+	if s == nil {
+		return nothing
+	}
+	var paused []*generation
+	for _, x := range s.targets {
+		x.notes.pending.Add(1)
+		paused = append(paused, x.notes)
+	}
+	return func() {
+		for _, g := range paused {
+			g.pending.Done()
+		}
+	}
+}
+
 // keepNotes adds notes to the list. Without a journal it also stores them. The caller
 // calls done once the samples of the notes are stored or refused.
 func (l *LateList) keepNotes(ctx context.Context, notes []note) (done func(), err error) {

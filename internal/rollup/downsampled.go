@@ -154,6 +154,51 @@ func (p *pass) renewal(ctx context.Context, from, until int64) (r *renewal, arou
 	return &renewal{asked: asked, around: p.stampsOf(around.FromMS, around.UntilMS)}, around, nil
 }
 
+// coarse returns the times of those results of the buckets of [from, until) that cannot be computed
+// any more: a policy has downsampled points into buckets of the store that begin or end within
+// one of a range aggregator. There they count as one point, at their beginning.
+func (p *pass) coarse(ctx context.Context, from, until int64) (times []model.TimeRange, err error) {
+	downsampler, ok := store.As[downsampler](p.scheduler.store)
+	r := model.TimeRange{StartMS: from, EndMS: until - 1}
+	if !ok || downsampler.WidestBucket(r) == 0 {
+		return nil, nil
+	}
+	view, err := store.OpenCurrent(ctx, p.scheduler.store)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, view.Close()) }()
+	points := store.Selection{
+		Metric: p.source.metric, Matchers: p.request.Metrics[0].Matchers,
+		Range: bucketsOver(r, downsampler.WidestBucket(r)), AnyOrder: true, // see renewal
+	}
+	var spans downsample.Spans
+	for s, err := range view.Select(ctx, points) {
+		if err != nil {
+			return nil, err
+		}
+		err := eachBucket(ctx, view, s, points.Range, func(b store.Bucket) {
+			last := b.StartMS + b.StepMS - 1
+			if last >= from && p.divides(b.StartMS, last) {
+				spans = spans.Add(downsample.Span{FromMS: p.grid.Start(b.StartMS), UntilMS: p.grid.Next(last)}, p.scheduler.config.BatchBuckets)
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	for _, s := range spans {
+		times = append(times, p.stampsOf(s.FromMS, s.UntilMS))
+	}
+	return times, nil
+}
+
+// divides reports whether first and last are in different buckets of a range aggregator.
+func (p *pass) divides(first, last int64) bool {
+	return p.grid.Start(first) != p.grid.Start(last) ||
+		slices.ContainsFunc(p.earlier, func(c cut) bool { return c.grid.Start(first) != c.grid.Start(last) })
+}
+
 // bucketsOver returns the range in which buckets of at most this step begin that may
 // overlap r.
 func bucketsOver(r model.TimeRange, step int64) model.TimeRange {

@@ -42,9 +42,13 @@ func newDownsampled(t *testing.T) (*harness, *breakable) {
 }
 
 func newDownsampledBy(t *testing.T, stages string, now func() time.Time) (*harness, *breakable) {
+	return newDownsampledMetric(t, "dst", stages, now)
+}
+
+func newDownsampledMetric(t *testing.T, metric, stages string, now func() time.Time) (*harness, *breakable) {
 	var p retention.PolicyConfig
 	p.SetDefaults()
-	p.Name, p.Metric, p.Stages, p.Aggregation = "dst", "dst", stages, "sum"
+	p.Name, p.Metric, p.Stages, p.Aggregation = metric, metric, stages, "sum"
 	rules, err := retention.Config{Policies: []retention.PolicyConfig{p}}.Rules()
 	if err != nil {
 		t.Fatal(err)
@@ -216,6 +220,37 @@ func TestDownsampledResultsOutlivePoints(t *testing.T) {
 	wantHours(t, b, "after", "60/60 60/60 60/60")
 	if got := ingesttest.Counters(t, h.registry, "varve_rollup_results_kept_total")[""]; got == 0 {
 		t.Error("results that were not stored are not counted")
+	}
+}
+
+// Results stay if their points were downsampled into buckets that do not lie within one of a range
+// aggregator. From others they are computed again.
+func TestResultsOutliveDownsampledPoints(t *testing.T) {
+	for _, c := range []struct{ what, aggregators, before, after string }{
+		{"wider buckets", `{"name":"sum","sampling":` + minute + `}`, "60/60 0/0 0/0", "60/60 0/0 0/0"},
+		{"equal buckets", `{"name":"sum","sampling":` + hour + `}`, "60/1 0/0 0/0", "74/1 0/0 0/0"},
+		{"buckets across", `{"name":"sum","sampling":` + hour + `,"time_zone":"+05:30"}`, "30/1 0/0 0/0", "30/1 0/0 0/0"},
+		{"wider buckets than those of the first aggregator", `{"name":"sum","sampling":` + minute + `},{"name":"max","sampling":` + hour + `}`, "1/1 0/0 0/0", "1/1 0/0 0/0"},
+	} {
+		h, b := newDownsampledMetric(t, "src", "60s:1h,1h:10y", func() time.Time { return time.UnixMilli(at(24, 0, 0)) })
+		run := func() {
+			t.Helper()
+			if err := h.scheduler.run(t.Context(), h.scheduler.known("t"), func() bool { return true }, func(bool) time.Time { return time.Now() }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h.do(200, "POST", "/api/v1/rollups", strings.Replace(taskJSON("t", hour, minute, ""), `{"name":"sum","sampling":`+minute+`}`, c.aggregators, 1))
+		h.minutes(1)
+		run()
+		wantHours(t, b, c.what, c.before)
+		b.fold(t)
+		h.send("src", "a", 7, at(0, 0, 10), at(0, 30, 10))
+		run()
+		wantHours(t, b, c.what+", late points", c.after)
+		kept := ingesttest.Counters(t, h.registry, "varve_rollup_results_kept_total")[""]
+		if (kept > 0) != (c.before == c.after) || h.scheduler.late.Count("t", firstKey(h, "t")) != 0 {
+			t.Errorf("%s: %v results are counted as kept, %d spans wait", c.what, kept, h.scheduler.late.Count("t", firstKey(h, "t")))
+		}
 	}
 }
 

@@ -49,9 +49,11 @@ func (n *lateNotes) keepIn(values store.KeyValues) downsample.Keep {
 	}
 }
 
-// Watch records the late points that arrive through a pipeline while no scheduler runs.
-// The next scheduler on the store recomputes their buckets.
+// Watch records the points that arrive through a pipeline while no scheduler runs. The
+// next scheduler on the store recomputes their buckets. All points count as late, since that
+// scheduler may have a shorter horizon than config, and begins where the last one has ended.
 func Watch(ctx context.Context, s Store, p *ingest.Pipeline, parser Parser, config Config) error {
+	config.LateHorizon = 0
 	n := newLateNotes(s, p, "", config, time.Now)
 	ids, texts, err := n.catalogue.tasks(ctx)
 	if err != nil {

@@ -33,7 +33,7 @@ func newMetrics(r prometheus.Registerer, s *Scheduler) *metrics {
 		seconds: set.Histogram("run_seconds", "Time that a run of a task took.", prometheus.ExponentialBuckets(0.001, 4, 10)),
 		active:  set.Gauge("active_runs", "Tasks and batches of backfills that are running; at most rollups.max_concurrent."),
 		invalid: set.Gauge("invalid_tasks", "Stored tasks that cannot be run, because they use something unknown to this server; the log says what."),
-		kept:    set.Counter("results_kept_total", "Results that were recomputed but not stored, because a policy has downsampled the earlier ones and not all of their bucket could be recomputed."),
+		kept:    set.Counter("results_kept_total", "Results that were recomputed but not stored, because a policy has downsampled their points, or has downsampled the earlier results and not all of their bucket could be recomputed."),
 		refused: set.Counter("results_refused_total", "Results that were not stored, because the names of their series are refused, or a limit of series; the status of the task says why. All others are stored."),
 		late:    set.Counter("late_spans_total", "Time ranges that were recomputed for late points."),
 	}

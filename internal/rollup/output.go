@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sort"
 	"strings"
 	"time"
 
@@ -27,7 +28,8 @@ type output struct {
 	metric    string
 	source    string
 	ttl       uint32
-	within    model.TimeRange // times of the batch's results; others are dropped
+	within    model.TimeRange   // times of the batch's results; others are dropped
+	coarse    []model.TimeRange // ascending times of results whose points were downsampled: earlier results stay
 
 	// bucketOf returns the times that results may have in the bucket of a given result.
 	// It is nil if a bucket may have several results.
@@ -126,9 +128,17 @@ func (o *output) addPoint(ctx context.Context, group *outputGroup, p agg.Point) 
 	return nil
 }
 
-// leavesOut reports whether a point is not a result of the batch.
+// leavesOut reports whether a point is not a result of the batch, or none that is stored.
 func (o *output) leavesOut(p *agg.Point) bool {
-	return p.Kind == model.Null || p.TimeMS < o.within.StartMS || p.TimeMS > o.within.EndMS // null marks a gap
+	if p.Kind == model.Null || !o.within.Contains(p.TimeMS) { // null marks a gap
+		return true
+	}
+	i := sort.Search(len(o.coarse), func(i int) bool { return o.coarse[i].EndMS >= p.TimeMS })
+	if i == len(o.coarse) || o.coarse[i].StartMS > p.TimeMS {
+		return false
+	}
+	o.scheduler.metrics.kept.Inc()
+	return true
 }
 
 // full reports whether enough is held for a flush.
@@ -158,6 +168,9 @@ func (o *output) flush(ctx context.Context) error {
 	}
 	if o.owned != nil && !o.owned() {
 		return errElsewhere
+	}
+	if len(replaced) > 0 { // a task that reads the results must not read those that are replaced, too
+		defer o.scheduler.late.Pause(o.metric)()
 	}
 	if err := o.write(ctx); err != nil {
 		return err

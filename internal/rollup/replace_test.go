@@ -2,6 +2,7 @@ package rollup
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -225,4 +226,51 @@ func TestDeletionsEndAtValidResults(t *testing.T) {
 {host=a,saved_from=src} 2000-01-01T00:00 0.5
 {host=a,saved_from=src} 2000-01-01T02:00 0.5
 {host=a,saved_from=src} 2000-01-01T01:00 9007199254740993`)
+}
+
+// A task that reads the results of another one never counts a result twice: while an earlier
+// result is being replaced, the run that the new result has caused waits.
+func TestReadersWaitForReplacedResults(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		run := func(id string) error {
+			return h.scheduler.run(t.Context(), h.scheduler.known(id), func() bool { return true }, func(bool) time.Time { return time.Now() })
+		}
+		h.do(200, "POST", "/api/v1/rollups", lastJSON("t", "host"))
+		h.do(200, "POST", "/api/v1/rollups", strings.NewReplacer(`"src"`, `"dst"`, `"dst"`, `"dst2"`).Replace(taskJSON("reader", hour, hour, "")))
+		both := func() {
+			t.Helper()
+			if err := errors.Join(run("t"), run("reader")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		both()
+		h.send("src", "a", 1, at(-48, 0, 0))
+		both()
+		h.wantPoints("dst2", "{host=a,saved_from=dst} 1999-12-30T00:00 1")
+
+		ended := make(chan error, 1)
+		h.scheduler.store = &deleting{Store: h.store, before: func() {
+			go func() { ended <- run("reader") }()
+			synctest.Wait()
+		}}
+		h.put("src", "a", 0.5, at(-48, 0, 1))
+		h.send("src", "a", 1, at(-48, 0, 0))
+		if err := errors.Join(run("t"), <-ended); err != nil {
+			t.Fatal(err)
+		}
+		h.wantPoints("dst", "{host=a,saved_from=src} 1999-12-30T00:00 0.5")
+		h.wantPoints("dst2", "{host=a,saved_from=dst} 1999-12-30T00:00 0.5")
+	})
+}
+
+// A deleting store calls before in each delete, before samples are deleted.
+type deleting struct {
+	Store
+	before func()
+}
+
+func (d *deleting) Delete(ctx context.Context, deletions ...store.Deletion) error {
+	d.before()
+	return d.Store.Delete(ctx, deletions...)
 }

@@ -495,6 +495,30 @@ func TestWatch(t *testing.T) {
 	})
 }
 
+// A scheduler may have a much shorter horizon than a process that watches without its
+// configuration.
+func TestWatchWithAnotherHorizon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		short := func(c *Config, _ *query.Config) { c.LateHorizon = time.Minute }
+		h := newHarness(t)
+		h.restart(short)
+		h.start()
+		h.do(200, "POST", "/api/v1/rollups", taskJSON("t", minute, minute, ""))
+		time.Sleep(20 * time.Minute)
+		h.stop()
+		h.pipeline = ingest.New(h.store, ingest.DefaultConfig(), ingest.Options{Registerer: prometheus.NewRegistry()})
+		if err := Watch(context.Background(), h.store, h.pipeline, h.scheduler.parser, DefaultConfig()); err != nil {
+			t.Fatal(err)
+		}
+		h.send("src", "a", 1, at(0, 15, 0))
+		h.restart(short)
+		h.start()
+		time.Sleep(90 * time.Second)
+		h.wantPoints("dst", "{host=a,saved_from=src} 2000-01-01T00:15 1")
+		h.stop()
+	})
+}
+
 // A stored task that cannot be parsed, or whose query has fewer metrics than its
 // roll-up, does not run, and is logged.
 func TestTasksThatCannotBeRun(t *testing.T) {

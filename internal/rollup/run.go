@@ -277,6 +277,13 @@ func (p *pass) compute(ctx context.Context, from, until int64) error {
 		within = p.stampsOf(from, until)
 	}
 	p.output.begin(within)
+	if !p.yields { // a backfill stores whatever it computes
+		coarse, err := p.coarse(ctx, from, until)
+		if err != nil {
+			return fmt.Errorf("look for downsampled points of %s: %w", p.source.metric, err)
+		}
+		p.output.coarse = coarse
+	}
 	return p.scheduler.engine.Do(ctx, req, func(run *agg.Run) error { return p.read(ctx, run) })
 }
 
