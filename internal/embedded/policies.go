@@ -5,6 +5,7 @@ import (
 
 	"varve/internal/model"
 	"varve/internal/retention"
+	"varve/internal/store"
 )
 
 // policies knows the policy of each series that was asked for, since rules are matched
@@ -81,6 +82,27 @@ func keptRange(p retention.Policy, r model.TimeRange, nowMS int64) model.TimeRan
 		r.StartMS = max(r.StartMS, p.Rule.Stages.OldestMS(nowMS))
 	}
 	return r
+}
+
+// KeptFromMS returns the time before which the policy of a series keeps nothing, math.MinInt64 if it
+// keeps all data.
+func (s *Store) KeptFromMS(ref store.Ref) int64 {
+	return keptRange(s.policyOf(model.SeriesNumber(ref)), model.AllTime, s.now().UnixMilli()).StartMS
+}
+
+// AllKeptFromMS returns the latest time that KeptFromMS may return.
+func (s *Store) AllKeptFromMS() int64 {
+	from, book := model.AllTime.StartMS, s.book()
+	if book == nil {
+		return from
+	}
+	nowMS := s.now().UnixMilli()
+	for i := range book.Rules {
+		if stages := book.Rules[i].Stages; len(stages) > 0 {
+			from = max(from, stages.OldestMS(nowMS))
+		}
+	}
+	return from
 }
 
 // WidestBucket returns the step of the widest bucket that may cover a part of r, 0 if none

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"sort"
+	"time"
 
 	"varve/internal/downsample"
 	"varve/internal/kairos/agg"
@@ -31,6 +32,11 @@ type downsampler interface {
 	// HoldFolds waits until no samples in r are being downsampled, and keeps the store
 	// from downsampling them until release is called.
 	HoldFolds(ctx context.Context, r model.TimeRange) (release func(), err error)
+
+	// KeptFromMS returns the time before which points of a series are not kept, math.MinInt64 if
+	// all are. AllKeptFromMS returns the latest time that it may return.
+	KeptFromMS(ref store.Ref) int64
+	AllKeptFromMS() int64
 }
 
 // maxWhole bounds the results of one group that are held in memory until the run knows
@@ -154,13 +160,18 @@ func (p *pass) renewal(ctx context.Context, from, until int64) (r *renewal, arou
 	return &renewal{asked: asked, around: p.stampsOf(around.FromMS, around.UntilMS)}, around, nil
 }
 
+// keptFor is for how long points must still be kept if results are computed from them: longer than a
+// query takes.
+const keptFor = 10 * time.Minute
+
 // coarse returns the times of those results of the buckets of [from, until) that cannot be computed
-// any more: a policy has downsampled points into buckets of the store that begin or end within
-// one of a range aggregator. There they count as one point, at their beginning.
+// any more. A policy has downsampled points into buckets of the store that begin or end within
+// one of a range aggregator, where they count as one point, at their beginning. Or the bucket is
+// complete, and a policy has removed the points at its beginning.
 func (p *pass) coarse(ctx context.Context, from, until int64) (times []model.TimeRange, err error) {
 	downsampler, ok := store.As[downsampler](p.scheduler.store)
 	r := model.TimeRange{StartMS: from, EndMS: until - 1}
-	if !ok || downsampler.WidestBucket(r) == 0 {
+	if !ok || downsampler.WidestBucket(r) == 0 && !gone(downsampler.AllKeptFromMS(), from) {
 		return nil, nil
 	}
 	view, err := store.OpenCurrent(ctx, p.scheduler.store)
@@ -168,6 +179,7 @@ func (p *pass) coarse(ctx context.Context, from, until int64) (times []model.Tim
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, view.Close()) }()
+	current := p.grid.Start(p.scheduler.now().UnixMilli())
 	points := store.Selection{
 		Metric: p.source.metric, Matchers: p.request.Metrics[0].Matchers,
 		Range: bucketsOver(r, downsampler.WidestBucket(r)), AnyOrder: true, // see renewal
@@ -176,6 +188,10 @@ func (p *pass) coarse(ctx context.Context, from, until int64) (times []model.Tim
 	for s, err := range view.Select(ctx, points) {
 		if err != nil {
 			return nil, err
+		}
+		if kept := downsampler.KeptFromMS(s.Ref); gone(kept, from) {
+			until := min(p.grid.Next(kept+keptFor.Milliseconds()-1), until, current)
+			spans = spans.Add(downsample.Span{FromMS: from, UntilMS: until}, p.scheduler.config.BatchBuckets)
 		}
 		err := eachBucket(ctx, view, s, points.Range, func(b store.Bucket) {
 			last := b.StartMS + b.StepMS - 1
@@ -191,6 +207,11 @@ func (p *pass) coarse(ctx context.Context, from, until int64) (times []model.Tim
 		times = append(times, p.stampsOf(s.FromMS, s.UntilMS))
 	}
 	return times, nil
+}
+
+// gone reports whether points at fromMS are not kept any more, or not for long.
+func gone(keptMS, fromMS int64) bool {
+	return keptMS != math.MinInt64 && keptMS+keptFor.Milliseconds() > fromMS
 }
 
 // divides reports whether first and last are in different buckets of a range aggregator.

@@ -254,6 +254,30 @@ func TestResultsOutliveDownsampledPoints(t *testing.T) {
 	}
 }
 
+// Results of complete buckets stay if a policy has removed points at their beginning, or will soon.
+func TestResultsOutliveRemovedPoints(t *testing.T) {
+	now := at(2, 0, 0)
+	h, b := newDownsampledMetric(t, "src", "60s:1425m", func() time.Time { return time.UnixMilli(now) })
+	run := func() {
+		t.Helper()
+		if err := h.scheduler.run(t.Context(), h.scheduler.known("t"), func() bool { return true }, func(bool) time.Time { return time.Now() }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.do(200, "POST", "/api/v1/rollups", taskJSON("t", hour, hour, ""))
+	h.minutes(1)
+	run()
+	wantHours(t, b, "computed", "60/1 0/0 0/0")
+	now = at(24, 0, 0) // points are kept from 00:15 on
+	h.send("src", "a", 7, at(0, 55, 10), at(1, 5, 0))
+	run()
+	wantHours(t, b, "late points", "60/1 7/1 0/0")
+	now = at(24, 40, 0) // from 00:55 on
+	h.send("src", "a", 7, at(1, 55, 10))
+	run()
+	wantHours(t, b, "points that are removed soon", "60/1 7/1 0/0")
+}
+
 // A query with a limit computes each bucket by itself, so no downsampled bucket, which
 // contains others too, can be replaced.
 func TestDownsampledResultsWithLimit(t *testing.T) {
