@@ -77,7 +77,7 @@ func (l line) openStore(t terminal, write, create bool) (*embedded.Store, config
 		return nil, c, err
 	}
 	o := embedded.Options{Section: "embedded", Registerer: prometheus.NewRegistry(), Logger: c.Log.Logger(t.stderr, c.Log.Level), Fatal: fatal(t), EndWhenFull: true}
-	if c.Retention.Enforce { // else a bucket is shown as an average
+	if o.RulesUnknown = !c.Retention.Enforce; !o.RulesUnknown { // else a bucket is shown as an average
 		book, err := c.Book(o.Logger)
 		if err != nil {
 			return nil, c, err

@@ -14,8 +14,12 @@ import (
 // enough for a coarser stage when they arrive, so they are held back for Config.LateHold.
 
 // lateOf returns the current time twice if some samples of a head were old enough for a coarser
-// stage when they arrived, else none.
+// stage when they arrived, or may have been by rules that are not known here, else none.
 func (s *Store) lateOf(sw *swap) (late blockfile.Late) {
+	nowMS := s.now().UnixMilli()
+	if s.policies.unknown {
+		return blockfile.Late{FirstMS: nowMS, LastMS: nowMS}
+	}
 	book := s.book()
 	if book == nil || len(book.Rules) == 0 || s.cfg.LateHold == 0 {
 		return late
@@ -32,7 +36,6 @@ func (s *Store) lateOf(sw *swap) (late blockfile.Late) {
 			borders[rule] = border
 		}
 		if span, _ := sw.head.Span(id); span.StartMS < border {
-			nowMS := s.now().UnixMilli()
 			return blockfile.Late{FirstMS: nowMS, LastMS: nowMS}
 		}
 	}

@@ -106,6 +106,32 @@ func TestLateSamplesSentAgain(t *testing.T) {
 	}
 }
 
+// TestSamplesSentAgainWithoutRules: an import into the data directory of a server may not know the
+// server's rules. If it is continued after the server has run, samples count once.
+func TestSamplesSentAgainWithoutRules(t *testing.T) {
+	f := newLateTest(t)
+	times := f.late(60)
+	write := func(times []int64) {
+		t.Helper()
+		f.must(t, f.Store.Close())
+		s, err := Open(f.fs, "data", quietConfig("fsync"), Options{RulesUnknown: true, Now: func() time.Time { return time.UnixMilli(f.nowMS.Load()) }})
+		f.must(t, err)
+		f.Store = s
+		f.write("thin.double", model.TypeDouble, times...)
+		f.must(t, f.checkpoint())
+		f.reopen()
+		f.pass(2 * lateHour)
+	}
+	write(times[:33])
+	write(times[20:])
+	f.check("sent again")
+	f.pass(25 * lateHour)
+	f.check("folded")
+	if buckets, samples := f.parts(); buckets == 0 || samples != 0 {
+		t.Errorf("a day later there are %d buckets and %d samples", buckets, samples)
+	}
+}
+
 // TestRulesThatChange: for an hour after a change of the rules everything stays in files, so that a
 // mistake can be undone, unless somebody asks for a compaction.
 func TestRulesThatChange(t *testing.T) {

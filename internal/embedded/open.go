@@ -123,7 +123,7 @@ func newStore(fs vfs.FS, dir string, cfg Config, o Options) *Store {
 	if s.now == nil {
 		s.now = time.Now
 	}
-	s.policies.shelf = o.Book
+	s.policies.shelf, s.policies.unknown = o.Book, o.RulesUnknown
 	s.opened = s.now()
 	s.rulesSeen, s.rulesChangedMS = s.book(), s.opened.UnixMilli() // the last run may have had others
 	s.holds.changed = notify.New()

@@ -11,7 +11,8 @@ import (
 // policies knows the policy of each series that was asked for, since rules are matched
 // by patterns.
 type policies struct {
-	shelf *retention.Shelf // nil = there are none
+	shelf   *retention.Shelf // nil = there are none
+	unknown bool             // see Options.RulesUnknown
 
 	mu   sync.RWMutex
 	book *retention.Book    // from which byID is

@@ -24,7 +24,7 @@ func salvageLog(fs vfs.FS, dir string, o offline.RepairOptions) (offline.Salvage
 	salvage := &logSalvage{}
 	cfg := DefaultConfig()
 	cfg.MinFreeBytes = 0
-	s, err := Open(fs, dir, cfg, Options{Now: o.Now, Fatal: o.Fatal, EndWhenFull: true, salvage: salvage})
+	s, err := Open(fs, dir, cfg, Options{Now: o.Now, Fatal: o.Fatal, EndWhenFull: true, RulesUnknown: true, salvage: salvage})
 	if err != nil {
 		return offline.SalvagedLog{}, err
 	}

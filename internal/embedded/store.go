@@ -47,6 +47,10 @@ type Options struct {
 	// kept. nil = as they were sent, forever.
 	Book *retention.Shelf
 
+	// RulesUnknown says that a server of this store may have a Book although there is none here. So
+	// all samples that are written count as late: see late.go.
+	RulesUnknown bool
+
 	salvage *logSalvage // nil = damage to the log is an error
 	held    bool        // Store.merging is locked from the start: a test merges by itself
 
