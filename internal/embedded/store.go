@@ -126,7 +126,6 @@ type Store struct {
 		define      []record.Definition  // series introduced since the last checkpoint's swap
 		forget      []model.SeriesNumber // series forgotten since then
 		deletions   uint64               // sequence of the last deletion
-		definitions []byte               // scratch
 		unsynced    []loggedDeletion     // the last deletions; see undurable
 		erasing     *erasing             // the deletion that the active head has not applied, or nil
 		doubtful    *roaring.Bitmap      // series that may be empty, after deletes that were cancelled; nil = none

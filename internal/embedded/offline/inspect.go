@@ -64,10 +64,9 @@ func (d *Directory) writeCounts(w io.Writer) error {
 		name  string
 		table byte
 	}{{"series", catalogue.TableSeries}, {"block files", catalogue.TableFile}, {"deletions", catalogue.TableDeletion}, {"key-values", catalogue.TableValue}} {
-		var rows, bytes int64
-		err := catalogue.Scan(d.catalogue.Reader(), t.table, func(key, value []byte) error {
+		rows := 0
+		err := catalogue.Scan(d.catalogue.Reader(), t.table, func(_, _ []byte) error {
 			rows++
-			bytes += int64(len(key) + len(value))
 			return nil
 		})
 		if err != nil {

@@ -125,10 +125,15 @@ func (n *Number) Int64() (v int64, ok bool) {
 	if n.Dot || n.E || n.Over {
 		return 0, false
 	}
+	return n.signed(n.Mant)
+}
+
+// signed returns m with the sign of the number. ok is false when it does not fit.
+func (n *Number) signed(m uint64) (v int64, ok bool) {
 	if n.Neg {
-		return -int64(n.Mant), n.Mant <= 1<<63
+		return -int64(m), m <= 1<<63
 	}
-	return int64(n.Mant), n.Mant < 1<<63
+	return int64(m), m < 1<<63
 }
 
 // Trunc returns the number as an integer with its fraction cut off. ok is false
@@ -150,10 +155,7 @@ func (n *Number) Trunc() (v int64, ok bool) {
 	for ; exp < 0 && m > 0; exp++ {
 		m /= 10
 	}
-	if n.Neg {
-		return -int64(m), m <= 1<<63
-	}
-	return int64(m), m < 1<<63
+	return n.signed(m)
 }
 
 // Whole returns the number as an integer. ok is false when it has a fraction or
@@ -178,10 +180,7 @@ func (n *Number) Whole() (v int64, ok bool) {
 		}
 		m *= 10
 	}
-	if n.Neg {
-		return -int64(m), m <= 1<<63
-	}
-	return int64(m), m < 1<<63
+	return n.signed(m)
 }
 
 var pow10 = [...]float64{
