@@ -252,12 +252,10 @@ const (
 const retryAfter = "Retry-After"
 
 // AskLater asks the client of a 503 to wait before it sends the same request again; a wait of 0
-// is unknown. It returns the value of the header, in seconds.
-func AskLater(h http.Header, wait time.Duration) string {
+// is unknown.
+func AskLater(h http.Header, wait time.Duration) {
 	seconds := int64(math.Ceil(min(max(wait, leastWait), mostWait).Seconds()))
-	text := strconv.FormatInt(seconds, 10)
-	h.Set(retryAfter, text)
-	return text
+	h.Set(retryAfter, strconv.FormatInt(seconds, 10))
 }
 
 // askSoon is AskLater with an unknown wait. It keeps a Retry-After that is already set.

@@ -74,9 +74,7 @@ func TestAskLater(t *testing.T) {
 			"busy": WriteBusy, "unavailable": func(w http.ResponseWriter) { WriteUnavailable(w, r, "why") },
 		} {
 			w := httptest.NewRecorder()
-			if got := AskLater(w.Header(), wait); got != want {
-				t.Errorf("%v: %s seconds, want %s", wait, got, want)
-			}
+			AskLater(w.Header(), wait)
 			if write(w); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != want {
 				t.Errorf("%v, %s: %d, Retry-After %q, want %s", wait, name, w.Code, w.Header().Get("Retry-After"), want)
 			}

@@ -349,7 +349,8 @@ func (s *source) reset() {
 func (c *Cursor) load(src *source) error {
 	src.at, src.end = 0, 0
 	if src.fromHead {
-		return c.loadHead(src)
+		c.loadHead(src)
+		return nil
 	}
 	e, err := c.nextEntry(src)
 	if err != nil {
@@ -385,7 +386,7 @@ func (c *Cursor) nextEntry(src *source) (*chunk.Entry, error) {
 }
 
 // loadHead makes the next fragment current, or the open samples if any are wanted.
-func (c *Cursor) loadHead(src *source) error {
+func (c *Cursor) loadHead(src *source) {
 	for src.next <= len(src.run.Fragments) {
 		i := src.next
 		if c.flip != 0 {
@@ -395,17 +396,16 @@ func (c *Cursor) loadHead(src *source) error {
 		if i < len(src.run.Fragments) {
 			src.fragment = src.run.Fragments[i]
 			c.pack(src, src.fragment.FirstMS, src.fragment.LastMS)
-			return nil
+			return
 		}
 		src.cols.Reset()
 		src.nan = true
 		src.cols.Append(&src.run.Open, 0, src.run.Open.Len())
 		if c.prepare(src) {
-			return nil
+			return
 		}
 	}
 	src.done = true
-	return nil
 }
 
 // decode turns src's current chunk into samples, or moves on if none are wanted.
