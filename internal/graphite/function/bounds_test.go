@@ -283,3 +283,50 @@ func TestLongSeries(t *testing.T) {
 		}
 	}
 }
+
+// TestVariables: those of a request come after those of a template, and replace them in their
+// place. A template without its own has the list of the request, however long that is.
+func TestVariables(t *testing.T) {
+	sc := &scope{evaluation: &evaluation{request: &Request{Variables: []Variable{{"a", "1"}, {"c", "2"}, {"d", "3"}}}}}
+	literals := func(names ...string) (out []target.Named) {
+		for _, name := range names {
+			out = append(out, target.Named{Name: name, Value: target.String("own")})
+		}
+		return out
+	}
+	got := fmt.Sprint(sc.variables(&target.Template{Named: literals("c", "b", "c")}))
+	if want := "[{c 2} {b own} {a 1} {d 3}]"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if plain := sc.variables(&target.Template{}); len(plain) != 3 || &plain[0] != &sc.request.Variables[0] {
+		t.Errorf("%v is a copy", plain)
+	}
+}
+
+// TestManyVariablesInAPath: replacing them ends with the request, and gives others a turn.
+func TestManyVariablesInAPath(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	turns := 0
+	budget := &limited{}
+	budget.left.Store(1 << 20)
+	sc := &scope{evaluation: &evaluation{ctx: ctx, budget: budget, source: yields(func() {
+		if turns++; turns == 10 {
+			cancel()
+		}
+	})}}
+	if _, _, err := sc.substitute("a", make([]Variable, 10_000)); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v after %d turns", err, turns)
+	}
+}
+
+// yields is a Source that only tells of turns.
+type yields func()
+
+func (yields) Fetch(context.Context, []Query, Range) ([][]Fetched, error) { return nil, nil }
+
+func (yields) Events(context.Context, []string, int64, int64) ([]int64, error) { return nil, nil }
+
+func (y yields) Yield() error {
+	y()
+	return nil
+}

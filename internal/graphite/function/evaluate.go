@@ -328,13 +328,19 @@ func constant(e target.Expr) any {
 // variables returns those of a template, in the order in which they replace.
 // Values of the request come last, but in the place of one of the same name.
 func (sc *scope) variables(t *target.Template) []Variable {
+	if len(t.Named)+len(t.Args) == 0 {
+		return sc.request.Variables
+	}
 	var out []Variable
+	place := map[string]int{}
 	set := func(v Variable) {
-		if i := slices.IndexFunc(out, func(o Variable) bool { return o.Name == v.Name }); i >= 0 {
-			out[i].Value = v.Value
+		i, there := place[v.Name]
+		if !there {
+			place[v.Name] = len(out)
+			out = append(out, v)
 			return
 		}
-		out = append(out, v)
+		out[i].Value = v.Value
 	}
 	for _, n := range t.Named {
 		set(Variable{n.Name, constant(n.Value)})
@@ -367,6 +373,9 @@ func (sc *scope) substitute(path string, vars []Variable) (string, any, error) {
 				return "", f, nil
 			}
 			return "", s, nil
+		}
+		if err := sc.look(); err != nil {
+			return "", nil, err
 		}
 		var err error
 		if path, err = pytext.ReplaceAll(path, "$"+v.Name, pytext.Text(v.Value)); err != nil {

@@ -15,6 +15,7 @@ type parser struct {
 	text         string
 	pos          int
 	depth, nodes int
+	calls        map[int]called // by the position at which the call begins
 
 	furthest int    // position of the most advanced failure
 	reason   string // what was missing there
@@ -181,23 +182,42 @@ func (p *parser) variables(t *Template) bool {
 	return true
 }
 
+// A called is what call found at a position.
+type called struct {
+	call Call
+	end  int // 0: no call
+}
+
+// call parses a name and its arguments. It parses them once for each position: what template
+// has tried as its body is the first argument of a call next, and with each level of such
+// calls the attempts would multiply.
 func (p *parser) call() (*Call, bool) {
-	before := p.pos
 	start := p.skip(p.pos)
-	name, ok := p.name()
-	if !ok || !p.symbol('(') || !p.count() {
+	c, known := p.calls[start]
+	if !known {
+		before := p.pos
+		if c.call, known = p.parseCall(); known {
+			c.call.Raw, c.end = p.text[start:p.pos], p.pos
+		}
 		p.pos = before
+		if p.calls == nil {
+			p.calls = map[int]called{}
+		}
+		p.calls[start] = c
+	}
+	if c.end == 0 {
 		return nil, false
 	}
-	c := &Call{Name: name}
-	if !p.symbol(')') {
-		if !p.arguments(c) || !p.need(')') {
-			p.pos = before
-			return nil, false
-		}
+	p.pos = c.end
+	return &c.call, true
+}
+
+// parseCall is call without its memory. It leaves pos anywhere if it fails.
+func (p *parser) parseCall() (c Call, ok bool) {
+	if c.Name, ok = p.name(); !ok || !p.symbol('(') || !p.count() {
+		return c, false
 	}
-	c.Raw = p.text[start:p.pos]
-	return c, true
+	return c, p.symbol(')') || p.arguments(&c) && p.need(')')
 }
 
 // arguments parses positional arguments, then named ones.

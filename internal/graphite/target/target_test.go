@@ -132,14 +132,15 @@ func TestFirstPath(t *testing.T) {
 // TestBounds: limits end the parsing of costly targets.
 func TestBounds(t *testing.T) {
 	for name, text := range map[string]string{
-		"length":        strings.Repeat("a", MaxLength+1),
-		"depth":         strings.Repeat("f(", MaxDepth+1) + "a" + strings.Repeat(")", MaxDepth+1),
-		"pipes":         "a" + strings.Repeat("|f()", MaxDepth+1),
-		"nodes":         "f(" + strings.Repeat("a,", MaxNodes) + "a)",
-		"lists":         strings.Repeat("{", MaxDepth+2) + "a" + strings.Repeat("}", MaxDepth+2),
-		"going back":    strings.Repeat("template(f(", MaxDepth/2-2),
-		"unclosed":      strings.Repeat("f(", 100_000),
-		"unclosed list": strings.Repeat("{a", 100_000),
+		"length":         strings.Repeat("a", MaxLength+1),
+		"depth":          strings.Repeat("f(", MaxDepth+1) + "a" + strings.Repeat(")", MaxDepth+1),
+		"pipes":          "a" + strings.Repeat("|f()", MaxDepth+1),
+		"nodes":          "f(" + strings.Repeat("a,", MaxNodes) + "a)",
+		"lists":          strings.Repeat("{", MaxDepth+2) + "a" + strings.Repeat("}", MaxDepth+2),
+		"going back":     strings.Repeat("template(f(", MaxDepth/2-2),
+		"going back far": strings.Repeat("template(", 30) + strings.Repeat("a", MaxLength-1000) + " x",
+		"unclosed":       strings.Repeat("f(", 100_000),
+		"unclosed list":  strings.Repeat("{a", 100_000),
 	} {
 		start := time.Now()
 		if _, err := Parse(text); err == nil {
@@ -149,6 +150,21 @@ func TestBounds(t *testing.T) {
 		}
 		if d := time.Since(start); d > 30*time.Second {
 			t.Errorf("%s: took %v", name, d)
+		}
+	}
+}
+
+// TestTemplatesWithinTemplates: the attempts to parse what templates hold do not multiply with
+// each level, or the long path within them would be parsed a million times.
+func TestTemplatesWithinTemplates(t *testing.T) {
+	const levels = 30
+	for _, text := range []string{"a x", "a", "", "f(a)", "a,1)"} {
+		p := &parser{text: strings.Repeat("template(", levels) + text}
+		if _, ok := p.expression(); ok && p.complete() {
+			t.Errorf("%q is parsed", text)
+		}
+		if p.limit != nil || p.nodes > 10*levels {
+			t.Errorf("%q: %d attempts for %d levels, %v", text, p.nodes, levels, p.limit)
 		}
 	}
 }
