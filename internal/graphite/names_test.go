@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"varve/internal/graphite/graphitetest"
 	"varve/internal/model"
@@ -102,6 +103,27 @@ func TestOffersForATagOfManySeries(t *testing.T) {
 		}
 		if w := s.ask("GET", test.path, form); w.Code != http.StatusOK || w.Body.String() != test.want {
 			t.Errorf("%s?%s: %d %s, want %s", test.path, test.query, w.Code, w.Body, test.want)
+		}
+	}
+}
+
+// TestFewPlacesAreSearched: a glob that describes very many paths is searched only where paths
+// exist, and a deep path once, not in each way in which it can be divided among several **.
+func TestFewPlacesAreSearched(t *testing.T) {
+	limits := query.DefaultConfig()
+	limits.Timeout = 10 * time.Second // far too short for all paths that the globs describe
+	s := open(t, DefaultConfig(), limits)
+	deep := strings.Repeat("a.", 60) + "b"
+	s.send(fmt.Sprintf("%s 1 %d\n", deep, graphitetest.Clock.Unix()))
+	for _, c := range []struct{ glob, want string }{
+		{strings.Repeat("**.", 12) + "b", deep},
+		{strings.Repeat("**.", 12) + "c", ""},
+		{strings.Repeat("{a,b}.", 60) + "b", deep},
+		{strings.Repeat("{,a}a.", 40) + "{b,c}", ""},
+	} {
+		w := s.ask("GET", "/metrics/expand", url.Values{"query": {c.glob}})
+		if answer := w.Body.String(); w.Code != http.StatusOK || strings.Contains(answer, deep) != (c.want != "") {
+			t.Errorf("%s: %d %.200s", c.glob, w.Code, answer)
 		}
 	}
 }

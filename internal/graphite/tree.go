@@ -17,6 +17,13 @@ type tree struct {
 	list    []*entry                // nearly in order
 	found   map[string]*entry       // those in list
 	plain   map[string]bool         // the first metrics below branches: whether they have a series without tags
+	been    map[visit]bool          // what descend has searched; nil if it searches nothing twice
+}
+
+// A visit is a search of descend: a prefix, and the number of nodes that are to match below it.
+type visit struct {
+	prefix string
+	nodes  int
 }
 
 // An entry is a matching path: of a metric (leaf), of metrics below it (branch), or both.
@@ -32,6 +39,15 @@ func (e *entry) name() string { return e.path[strings.LastIndexByte(e.path, '.')
 // as soon as it is found.
 func find(s *query.Session, glob target.Glob, leaf func(path string) error) ([]*entry, error) {
 	t := &tree{session: s, leaf: leaf, found: map[string]*entry{}, plain: map[string]bool{}}
+	anyDepth := 0
+	for _, n := range glob.Nodes {
+		if n.AnyDepth() {
+			anyDepth++
+		}
+	}
+	if anyDepth > 1 { // then a path matches in as many ways as it can be divided among them
+		t.been = map[visit]bool{}
+	}
 	if err := t.descend("", glob.Nodes); err != nil {
 		return nil, err
 	}
@@ -41,9 +57,27 @@ func find(s *query.Session, glob target.Glob, leaf func(path string) error) ([]*
 // descend adds the paths that begin with a prefix and then match nodes. The prefix is
 // empty or ends in a dot.
 func (t *tree) descend(prefix string, nodes []target.Node) error {
+	if t.been != nil {
+		here := visit{prefix, len(nodes)}
+		if t.been[here] {
+			return nil
+		}
+		if err := t.session.Reserve(entryBytes + int64(len(prefix))); err != nil {
+			return err
+		}
+		t.been[here] = true
+	}
 	node, rest := nodes[0], nodes[1:]
 	if literals := node.Literals(); literals != nil {
 		for _, name := range literals {
+			if len(literals) > 1 && len(rest) > 0 {
+				// Without this look, the alternatives of all nodes multiply where nothing exists.
+				if there, _, err := t.names(store.NamesQuery{Prefix: prefix + name + ".", Limit: 1}); err != nil {
+					return err
+				} else if len(there) == 0 {
+					continue
+				}
+			}
 			if err := t.step(prefix, name, rest); err != nil {
 				return err
 			}
