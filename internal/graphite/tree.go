@@ -2,6 +2,7 @@ package graphite
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"varve/internal/graphite/target"
@@ -17,7 +18,8 @@ type tree struct {
 	list    []*entry                // nearly in order
 	found   map[string]*entry       // those in list
 	plain   map[string]bool         // the first metrics below branches: whether they have a series without tags
-	been    map[visit]bool          // what descend has searched; nil if it searches nothing twice
+	first   int                     // nodes of the glob from its first ** on
+	been    map[visit]bool          // what descend has searched with further **
 }
 
 // A visit is a search of descend: a prefix, and the number of nodes that are to match below it.
@@ -25,6 +27,9 @@ type visit struct {
 	prefix string
 	nodes  int
 }
+
+// visitBytes is the memory of a visit without its prefix.
+const visitBytes = 64
 
 // An entry is a matching path: of a metric (leaf), of metrics below it (branch), or both.
 type entry struct {
@@ -38,16 +43,8 @@ func (e *entry) name() string { return e.path[strings.LastIndexByte(e.path, '.')
 // find returns what matches a glob, in order of paths. It calls leaf, unless that is nil, for each leaf
 // as soon as it is found.
 func find(s *query.Session, glob target.Glob, leaf func(path string) error) ([]*entry, error) {
-	t := &tree{session: s, leaf: leaf, found: map[string]*entry{}, plain: map[string]bool{}}
-	anyDepth := 0
-	for _, n := range glob.Nodes {
-		if n.AnyDepth() {
-			anyDepth++
-		}
-	}
-	if anyDepth > 1 { // then a path matches in as many ways as it can be divided among them
-		t.been = map[visit]bool{}
-	}
+	t := &tree{session: s, leaf: leaf, found: map[string]*entry{}, plain: map[string]bool{}, been: map[visit]bool{},
+		first: len(glob.Nodes) - slices.IndexFunc(glob.Nodes, target.Node.AnyDepth)}
 	if err := t.descend("", glob.Nodes); err != nil {
 		return nil, err
 	}
@@ -57,12 +54,12 @@ func find(s *query.Session, glob target.Glob, leaf func(path string) error) ([]*
 // descend adds the paths that begin with a prefix and then match nodes. The prefix is
 // empty or ends in a dot.
 func (t *tree) descend(prefix string, nodes []target.Node) error {
-	if t.been != nil {
+	if nodes[0].AnyDepth() && len(nodes) < t.first { // a path can be divided among several ** in very many ways
 		here := visit{prefix, len(nodes)}
 		if t.been[here] {
 			return nil
 		}
-		if err := t.session.Reserve(entryBytes + int64(len(prefix))); err != nil {
+		if err := t.session.Reserve(visitBytes + int64(len(prefix))); err != nil {
 			return err
 		}
 		t.been[here] = true
