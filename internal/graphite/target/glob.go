@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unsafe"
 )
 
 // MaxAlternatives limits the texts to which the lists of a node are expanded. A
@@ -39,8 +40,9 @@ func ParseGlob(path string) (Glob, error) {
 	}
 	texts := strings.Split(path, ".")
 	g := Glob{Nodes: make([]Node, len(texts))}
+	room := maxExpanded
 	for i, text := range texts {
-		n, err := compile(text)
+		n, err := compile(text, &room)
 		if err != nil {
 			return Glob{}, fmt.Errorf("the pattern %.64q of a path: %w", text, err)
 		}
@@ -55,7 +57,12 @@ func IsLiteral(path string) bool { return !strings.ContainsAny(path, "*?[]{}") }
 // maxNode limits the pattern of one node, in bytes.
 const maxNode = 16 << 10
 
-func compile(text string) (Node, error) {
+// maxExpanded limits the bytes that are copied to expand the lists of all nodes of a path. A
+// node for which this is not enough becomes a regular expression.
+const maxExpanded = 4 << 20
+
+// compile compiles a node. It takes what it copies from room.
+func compile(text string, room *int) (Node, error) {
 	if len(text) > maxNode {
 		return Node{}, fmt.Errorf("longer than %d bytes", maxNode)
 	}
@@ -67,7 +74,7 @@ func compile(text string) (Node, error) {
 	if n.any {
 		return n, nil
 	}
-	if texts, ok := alternatives(text); ok {
+	if texts, ok := alternatives(text, room); ok {
 		slices.Sort(texts)
 		n.literals = slices.Compact(texts)
 		n.prefix = commonPrefix(n.literals)
@@ -138,12 +145,13 @@ func (g Glob) Match(path string) bool {
 }
 
 // alternatives expands a text with lists and no other wildcard. It returns false
-// if there are more than MaxAlternatives texts.
-func alternatives(text string) ([]string, bool) {
+// if there are more than MaxAlternatives texts, or no room for them.
+func alternatives(text string, room *int) ([]string, bool) {
 	if strings.ContainsAny(text, "*?[]") {
 		return nil, false
 	}
 	t := newTranslator(text)
+	t.room = room
 	out := t.expand(0)
 	return out, !t.large
 }
@@ -154,6 +162,7 @@ type translator struct {
 	pos    int
 	closes map[int]bool // positions of opening braces that have a closing one
 	large  bool         // too many alternatives
+	room   *int         // for alternatives, in bytes
 }
 
 // expand returns all texts that match the pattern from pos on, up to the end of
@@ -198,6 +207,10 @@ func (t *translator) product(heads, tails []string) []string {
 		t.large = true
 		return heads
 	}
+	if *t.room -= len(tails)*sizeOf(heads) + len(heads)*sizeOf(tails); *t.room < 0 {
+		t.large = true
+		return heads
+	}
 	out := make([]string, 0, len(heads)*len(tails))
 	for _, h := range heads {
 		for _, tail := range tails {
@@ -205,6 +218,15 @@ func (t *translator) product(heads, tails []string) []string {
 		}
 	}
 	return out
+}
+
+// sizeOf returns the memory of texts.
+func sizeOf(texts []string) int {
+	size := 0
+	for _, text := range texts {
+		size += len(text) + int(unsafe.Sizeof(text))
+	}
+	return size
 }
 
 // newTranslator returns a translator, and finds the closed lists of the pattern.

@@ -126,3 +126,33 @@ func FuzzGlob(f *testing.F) {
 		}
 	})
 }
+
+// TestExpandedLists: the lists of a path take memory in bounds, and those that are not expanded
+// match the same.
+func TestExpandedLists(t *testing.T) {
+	long := strings.Repeat("x", 15_000)
+	for name, node := range map[string]string{
+		"a long text":  long + strings.Repeat("{a,b}", 10),
+		"short texts":  strings.Repeat("x", 500) + strings.Repeat("{a,b}", 10),
+		"single items": strings.Repeat("{a,b}", 10) + strings.Repeat("{c}", 5000),
+	} {
+		count := MaxLength / (len(node) + 1)
+		g, err := ParseGlob(strings.TrimSuffix(strings.Repeat(node+".", count), "."))
+		if err != nil {
+			t.Fatal(err)
+		}
+		size := 0
+		for _, n := range g.Nodes {
+			for _, text := range n.Literals() {
+				size += len(text)
+			}
+		}
+		if size > 4<<20 {
+			t.Errorf("%s: %d MiB of texts", name, size>>20)
+		}
+		text := strings.NewReplacer("{a,b}", "b", "{c}", "c").Replace(node)
+		if last := g.Nodes[count-1]; !last.Match(text) || last.Match(text+"a") {
+			t.Errorf("%s: the last node does not match what it describes", name)
+		}
+	}
+}
