@@ -108,6 +108,18 @@ func (c Config) Addresses() (all []Address) {
 	return all
 }
 
+// sharePort reports whether only one of two addresses can be listened at. Names of hosts are not
+// looked up.
+func sharePort(a, b string) bool {
+	hostA, portA, errA := net.SplitHostPort(a)
+	hostB, portB, errB := net.SplitHostPort(b)
+	everywhere := func(host string) bool {
+		ip := net.ParseIP(host)
+		return host == "" || ip != nil && ip.IsUnspecified()
+	}
+	return errA == nil && errB == nil && portA == portB && portA != "0" && (hostA == hostB || everywhere(hostA) || everywhere(hostB))
+}
+
 // Validate reports all settings that have no meaning.
 func (c Config) Validate() error {
 	var errs []error
@@ -120,6 +132,13 @@ func (c Config) Validate() error {
 			bad("%s: %q: want host:port, without %s://", st.key(), st.addr, scheme)
 		} else if _, _, err := net.SplitHostPort(st.addr); err != nil {
 			bad("%s: %q: want host:port, for example 127.0.0.1:8080", st.key(), st.addr)
+		}
+	}
+	for i, st := range c.streams() {
+		for _, other := range c.streams()[:i] {
+			if !st.optional && !other.optional && st.datagrams == other.datagrams && sharePort(st.addr, other.addr) {
+				bad("%s: %q: server.%s has this port already; two listeners cannot share a port", st.key(), st.addr, other.key())
+			}
 		}
 	}
 	if _, err := newOrigins(c.AllowedOrigins); err != nil {

@@ -268,6 +268,21 @@ func TestAddressesAreValidated(t *testing.T) {
 			t.Errorf("%q: %v, want %q", addr, err, want)
 		}
 	}
+	for _, tc := range []struct{ http, telnet, carbon, udp, want string }{
+		{"127.0.0.1:8080", "127.0.0.1:8080", "", "", `telnet_addr: "127.0.0.1:8080": server.http_addr has this port already; two listeners cannot share a port`},
+		{":8080", "127.0.0.1:4242", "10.0.0.1:8080", "", `carbon_addr: "10.0.0.1:8080": server.http_addr has this port already; two listeners cannot share a port`},
+		{"[::1]:8080", "[::]:8080", "", "", `telnet_addr: "[::]:8080": server.http_addr has this port already; two listeners cannot share a port`},
+		{"127.0.0.1:2003", "127.0.0.1:4242", carbonAddr, "", ""}, // the server starts without carbon
+		{"127.0.0.1:8080", "10.0.0.1:8080", "", "", ""},
+		{"127.0.0.1:0", "127.0.0.1:0", "", "", ""},
+		{"127.0.0.1:8080", "", "10.0.0.1:2003", "10.0.0.1:2003", ""}, // TCP and UDP
+	} {
+		c := DefaultConfig()
+		c.HTTPAddr, c.TelnetAddr, c.CarbonAddr, c.CarbonUDPAddr = tc.http, tc.telnet, tc.carbon, tc.udp
+		if err := c.Validate(); tc.want == "" && err != nil || tc.want != "" && (err == nil || err.Error() != tc.want) {
+			t.Errorf("%+v: %v", tc, err)
+		}
+	}
 	c := DefaultConfig()
 	c.HTTPAddr = ""
 	if c.Validate() == nil {

@@ -50,10 +50,10 @@ func (c TLSConfig) validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if (c.CertFile == "") != (c.KeyFile == "") {
-		bad("tls.cert_file and tls.key_file: set both or none")
+		bad("tls.cert_file: set server.tls.cert_file and server.tls.key_file, or neither")
 	}
 	if c.ClientCAFile != "" && !c.on() {
-		bad("tls.client_ca_file: set tls.cert_file and tls.key_file too; without TLS nobody shows a certificate")
+		bad("tls.client_ca_file: set server.tls.cert_file and server.tls.key_file too; without TLS nobody shows a certificate")
 	}
 	if c.MinVersion != "1.2" && c.MinVersion != "1.3" {
 		bad("tls.min_version: %q: want 1.2 or 1.3", c.MinVersion)
