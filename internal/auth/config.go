@@ -29,7 +29,7 @@ func (c Config) TakesDatagrams(stream string) bool {
 	return slices.ContainsFunc(rules, func(r rule) bool { return r.networks != nil && r.on(stream, Datagrams) })
 }
 
-// CheckStreams reports rules for streams other than these. c must be valid.
+// CheckStreams reports rules for streams other than these.
 func (c Config) CheckStreams(names []string) (errs []error) {
 	rules, _ := parseRules(c.Rules)
 	for i, r := range rules {
@@ -42,7 +42,7 @@ func (c Config) CheckStreams(names []string) (errs []error) {
 	return errs
 }
 
-// CheckTenants reports rules for tenants that do not exist. c must be valid.
+// CheckTenants reports rules for tenants that do not exist.
 func (c Config) CheckTenants(there func(name string) bool) (errs []error) {
 	rules, _ := parseRules(c.Rules)
 	for i, r := range rules {

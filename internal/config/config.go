@@ -111,10 +111,8 @@ func (c *Config) Validate() error {
 		errs = append(errs, errors.New("server.carbon_udp_addr: with auth.enabled all datagrams would be dropped, because no entry of auth.rules admits any. "+
 			"Add a rule with address= and stream=carbon_udp for a network in which nobody forges addresses, or set server.carbon_udp_addr to nothing and let senders use TCP"))
 	}
-	if c.Auth.Validate() == nil {
-		for _, err := range append(c.Auth.CheckStreams(server.StreamNames()), c.Auth.CheckTenants(c.HasTenant)...) {
-			errs = append(errs, fmt.Errorf("auth.%w", err))
-		}
+	for _, err := range append(c.Auth.CheckStreams(server.StreamNames()), c.Auth.CheckTenants(c.HasTenant)...) {
+		errs = append(errs, fmt.Errorf("auth.%w", err))
 	}
 	errs = append(errs, tenant.Validate(c.Tenants), c.checkKeyspaces(), c.checkPolicies(), c.checkBackups())
 	return errors.Join(errs...)

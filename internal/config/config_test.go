@@ -572,6 +572,16 @@ func TestStreamsOfRules(t *testing.T) {
 	}
 }
 
+// A rule that cannot be parsed hides no fault of the others.
+func TestFaultsOfAllRules(t *testing.T) {
+	_, err := Load(Sources{Args: []string{"--auth-rules=cn=a role=wr,cn=b role=read stream=htp,cn=c role=read tenant=nobody"}})
+	for _, want := range []string{`role "wr": want read`, `stream "htp": want some of`, `there is no tenant "nobody"`} {
+		if err == nil || strings.Count(err.Error(), want) != 1 {
+			t.Errorf("%v, want once %s", err, want)
+		}
+	}
+}
+
 // Where senders are asked who they are, datagrams need a rule that lets them in.
 func TestDatagramsNeedARule(t *testing.T) {
 	args := []string{"--auth-enabled=true", "--server-carbon-udp-addr=127.0.0.1:2003"}
