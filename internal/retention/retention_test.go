@@ -46,6 +46,9 @@ func TestParseStages(t *testing.T) {
 	if _, err := ParseStages("60s"); err == nil || !strings.Contains(err.Error(), `"60s" is not of the form STEP:TIME, such as 60s:30d`) {
 		t.Error(err)
 	}
+	if _, err := ParseStages("10s:1s"); err == nil || !strings.Contains(err.Error(), "the stage with a step of 10s is kept for less than one step") {
+		t.Error(err)
+	}
 	for _, text := range []string{"60s:1d,90s:30d", "60s:1d,60s:30d", "60s:30d,5m:1d", "60s:30s", "60s:2m,1h:1d"} {
 		if got, err := ParseStages(text); !errors.As(err, new(*MisfitError)) {
 			t.Errorf("%q: %v, %v; want a MisfitError", text, got, err)

@@ -91,7 +91,7 @@ func (s Stages) check() error {
 	misfit := func(format string, args ...any) error { return &MisfitError{fmt.Sprintf(format, args...)} }
 	for i, stage := range s {
 		if stage.Keep < stage.Step {
-			return misfit("stage %v holds no point: it is kept for less than a step", stage)
+			return misfit("the stage with a step of %s is kept for less than one step, so it holds no point", spanText(stage.Step))
 		}
 		if i == 0 {
 			continue
