@@ -92,7 +92,7 @@ func TestStartOnANewerFile(t *testing.T) {
 		t.Fatalf("%v, %v", files, err)
 	}
 	for what, change := range map[string]func(b []byte) []byte{
-		"varve repair moves the damaged file":  func(b []byte) []byte { return b },
+		"reports what is lost, and what to do": func(b []byte) []byte { return b },
 		"nothing is lost: use the newer build": func(b []byte) []byte { return bytes.Replace(b, []byte(`"chunks"`), []byte(`"others"`), 1) },
 	} {
 		whole, err := os.ReadFile(files[0])

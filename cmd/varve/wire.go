@@ -181,7 +181,7 @@ func damagedStore(err error, file, dir string) error {
 	if remedy := offline.NewerRemedy(diskfs.Data, file); remedy != "" {
 		return fmt.Errorf("%w\nnothing is lost: %s", err, remedy)
 	}
-	return fmt.Errorf("%w\nvarve check --data-dir %s reports what is lost; varve repair moves the damaged file to quarantine and keeps the rest", err, dir)
+	return fmt.Errorf("%w\nvarve check --data-dir %s reports what is lost, and what to do about it", err, dir)
 }
 
 // openCassandra opens the store in a cluster. It does not wait for the cluster: samples are

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"path"
@@ -39,7 +40,7 @@ func OpenToRead(disk vfs.FS, dir string, cfg Config, o Options) (*Store, error) 
 	s.log.ReadOnly("the store was opened for reading only")
 	s.opened = time.Time{} // nothing is removed, so series that have expired need not be listed
 	if err := s.openToRead(); err != nil {
-		return nil, errors.Join(err, s.undo())
+		return nil, errors.Join(catalogue.Damage(err, s.path(datadir.Catalogue)), s.undo())
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s, nil
@@ -77,7 +78,7 @@ func Open(fs vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 	}
 	s := newStore(fs, dir, cfg, o)
 	if err := s.open(o); err != nil {
-		return nil, errors.Join(err, s.undo())
+		return nil, errors.Join(catalogue.Damage(err, s.path(datadir.Catalogue)), s.undo())
 	}
 	if o.held {
 		s.merging.Lock()
@@ -270,6 +271,9 @@ func (s *Store) openFiles() error {
 	}
 	for _, n := range slices.Sorted(maps.Keys(manifest)) {
 		f, err := blockfile.Open(s.fs, s.filePath(n), n, s.cache)
+		if errors.Is(err, fs.ErrNotExist) {
+			return &store.CorruptionError{File: s.filePath(n), Offset: -1, Reason: fmt.Sprintf("expected a file of %d bytes, got no such file", manifest[n].Bytes)}
+		}
 		if err != nil {
 			return fmt.Errorf("file %d of the manifest: %w", n, err)
 		}

@@ -236,6 +236,32 @@ func TestRepairWithoutCatalogue(t *testing.T) {
 	}
 }
 
+// TestOpenDamagedParts: a damaged table of the catalogue and a missing block file are damage, told
+// in one line with the file.
+func TestOpenDamagedParts(t *testing.T) {
+	mem := vfs.NewMem()
+	s, _ := sampleStore(t, mem, "data", 100)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	image := readImage(t, mem, "data")
+	missing := maps.Clone(image)
+	for name := range image {
+		if strings.HasSuffix(name, ".blk") {
+			delete(missing, name)
+		}
+	}
+	for want, files := range map[string]*crashfs.FS{
+		"data/catalogue: damaged: ": damagePlaces(image, ".sst", 2)[1].load(t),
+		"bytes, got no such file":   missing.load(t),
+	} {
+		_, err := Open(files.MemFS, "data", DefaultConfig(), Options{})
+		if damage := (*store.CorruptionError)(nil); !errors.As(err, &damage) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%v, want damage with %s", err, want)
+		}
+	}
+}
+
 // TestRepairLeavesNewerFiles: what a newer build has written is no damage.
 func TestRepairLeavesNewerFiles(t *testing.T) {
 	fs := vfs.NewMem()

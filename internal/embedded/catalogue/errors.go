@@ -1,13 +1,30 @@
 package catalogue
 
 import (
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"varve/internal/store"
 	"varve/internal/wal"
 )
+
+// Damage returns an error of Pebble about damage to its database in dir as a CorruptionError. Other
+// errors remain as they are.
+func Damage(err error, dir string) error {
+	if !pebble.IsCorruptionError(err) {
+		return err
+	}
+	return &store.CorruptionError{File: dir, Offset: -1, Reason: FirstLine(err)}
+}
+
+// FirstLine is the text of an error of Pebble without the details and stack traces that may follow.
+func FirstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
+}
 
 const (
 	// backgroundErrorsMax is the number of consecutive failures after which the catalogue's disk
@@ -40,7 +57,7 @@ func (b *backgroundErrors) listener() *pebble.EventListener {
 
 		// By default Pebble ends the process. Here, a read that needs the damaged part
 		// returns an error, and all other reads work.
-		DataCorruption: func(i pebble.DataCorruptionInfo) { b.log.Errorf("%v", i) },
+		DataCorruption: func(i pebble.DataCorruptionInfo) { b.log.Errorf("%s is damaged: %s", i.Path, FirstLine(i.Details)) },
 	}
 }
 

@@ -27,7 +27,7 @@ const catalogueRemedy = "only the catalogue has this data: restore the last back
 func (c *checker) catalogueLost(fault error) {
 	c.find(Finding{
 		File: c.fs.PathJoin(c.dir, datadir.Catalogue), Offset: -1, part: partCatalogue,
-		Problem: fault.Error(),
+		Problem: catalogue.FirstLine(fault),
 		Cost:    "the names of all series: no sample can be assigned to its series, and the server does not start",
 		Remedy:  catalogueRemedy,
 	})
@@ -61,7 +61,7 @@ func (c *checker) tables(live map[string]bool) error {
 		}
 		if fault != nil {
 			c.find(Finding{
-				File: path, Offset: -1, part: partCatalogue, Problem: fault.Error(),
+				File: path, Offset: -1, part: partCatalogue, Problem: catalogue.FirstLine(fault),
 				Cost:   "rows of the catalogue: names of series, the list of block files, or deletions",
 				Remedy: catalogueRemedy,
 			})

@@ -84,5 +84,5 @@ func (c *checker) exists(path string) bool {
 }
 
 func (c *checker) timelinesDamaged(path string, fault error, cost string) {
-	c.find(Finding{File: path, Offset: -1, part: partTimelines, Problem: fault.Error(), Cost: cost, Remedy: timelinesRemedy})
+	c.find(Finding{File: path, Offset: -1, part: partTimelines, Problem: catalogue.FirstLine(fault), Cost: cost, Remedy: timelinesRemedy})
 }

@@ -96,10 +96,10 @@ func Open(fs vfs.FS, dir string, o Options) (*Shelf, error) {
 		return nil, fmt.Errorf("open timelines: %w", err)
 	}
 	if err := s.openDB(); err != nil {
-		return nil, fmt.Errorf("open timelines in %s: %w", dir, err)
+		return nil, fmt.Errorf("open timelines in %s: %w", dir, catalogue.Damage(err, dir))
 	}
 	if err := s.start(); err != nil {
-		return nil, errors.Join(fmt.Errorf("open timelines in %s: %w", dir, err), s.closeDB())
+		return nil, errors.Join(fmt.Errorf("open timelines in %s: %w", dir, catalogue.Damage(err, dir)), s.closeDB())
 	}
 	return s, nil
 }
