@@ -158,7 +158,7 @@ func (s *Server) answerStarting(w http.ResponseWriter, r *http.Request) {
 	case metricsPath:
 		s.api.router.guarded(s.metricsRoute()).ServeHTTP(w, r)
 	case "/api/v1/health/status":
-		writeLines(w, "Datastore-Query: FAIL", "Datastore-Open: "+progress)
+		writeLines(w, "JVM-Thread-Deadlock: OK", "Datastore-Query: FAIL", "Datastore-Open: "+progress)
 	default:
 		httpapi.WriteUnavailable(w, r, progress)
 	}

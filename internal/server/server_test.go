@@ -931,7 +931,7 @@ func TestStarting(t *testing.T) {
 		request, body string
 		status        int
 	}{
-		{"GET /api/v1/health/status", `["Datastore-Query: FAIL","Datastore-Open: starting, 40 %: reading the log"]`, 200},
+		{"GET /api/v1/health/status", `["JVM-Thread-Deadlock: OK","Datastore-Query: FAIL","Datastore-Open: starting, 40 %: reading the log"]`, 200},
 		{"GET /api/v1/health/check", why, 503},
 		{"POST /api/v1/datapoints/query", why, 503},
 		{"POST /api/v1/datapoints", "", 503},
