@@ -70,7 +70,7 @@ func check(t terminal, args []string) error {
 	if err := l.value("rate", func(text string) error { return rate.UnmarshalText([]byte(text)) }); err != nil {
 		return err
 	}
-	if err := l.checkTenant(); err != nil {
+	if err := l.checkPlace(); err != nil {
 		return err
 	}
 	progress := func(p offline.CheckProgress) {
@@ -119,7 +119,7 @@ func wayOut(err error) error {
 		return fmt.Errorf("%s is in use by a running server: stop it, or ask it with --http-addr (check, stats, backup)", locked.Dir)
 	}
 	if errors.Is(err, offline.ErrNoStore) {
-		return fmt.Errorf("%w; --data-dir or --config names another one, --http-addr a running server (check, stats, backup)", err)
+		return fmt.Errorf("%w; use --data-dir or --config for another directory, --http-addr for a running server (check, stats, backup)", err)
 	}
 	return err
 }

@@ -27,9 +27,9 @@ func holdsStore(dir string, write, create bool) error {
 	case err != nil && !errors.Is(err, os.ErrNotExist):
 		return notPermitted(err, dir)
 	case !create:
-		wayOut := "--data-dir or --config names another directory, --http-addr a running server"
+		wayOut := "use --data-dir or --config for another directory, --http-addr for a running server"
 		if write {
-			wayOut += ", and --create creates a store there"
+			wayOut += ", --create to create a store there"
 		}
 		return fmt.Errorf("%s holds no store; %s", dir, wayOut)
 	}

@@ -248,20 +248,14 @@ const defaultServer = "127.0.0.1:8080"
 // names, else the server at defaultServer. It never guesses a directory: the command
 // would create it, or use another one than the server's.
 func (l line) target(t terminal) error {
-	_, dir := l.flags["data-dir"]
-	_, file := l.flags["config"]
-	addr, online := l.flags["http-addr"]
-	switch {
-	case online && addr == "":
-		return &usageError{errors.New("flag --http-addr: needs a value")}
-	case online && dir:
-		return &usageError{errors.New("flags --http-addr and --data-dir: give one of them; a command works on one place")}
-	case online, dir, file:
-		return l.checkTenant()
+	for _, flag := range []string{"http-addr", "data-dir", "config"} {
+		if _, given := l.flags[flag]; given {
+			return l.checkPlace()
+		}
 	}
 	for _, name := range []string{"VARVE_DATA_DIR", "VARVE_CONFIG", "VARVE_KAIROSDB_CONF"} {
 		if slices.ContainsFunc(t.environment, func(v string) bool { return strings.HasPrefix(v, name+"=") && v != name+"=" }) {
-			return l.checkTenant()
+			return l.checkPlace()
 		}
 	}
 	l.flags["http-addr"] = defaultServer
@@ -271,18 +265,26 @@ func (l line) target(t terminal) error {
 // targetHint ends the error of a server that cannot be reached. A refused connection has its own
 // hint to --http-addr, and a server that answers is probably the right one.
 func targetHint(err error) string {
-	const dir = ", --data-dir the directory of a server that is stopped"
+	const dir = ", --data-dir for the directory of a stopped one"
 	switch {
 	case errors.As(err, new(*remote.StatusError)):
 		return ""
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return dir
 	}
-	return "; --http-addr names another server" + dir
+	return "; use --http-addr for another server" + dir
 }
 
-// checkTenant checks --tenant.
-func (l line) checkTenant() error {
+// checkPlace checks the flags that say which server or directory a command works on.
+func (l line) checkPlace() error {
+	_, dir := l.flags["data-dir"]
+	addr, online := l.flags["http-addr"]
+	switch {
+	case online && addr == "":
+		return &usageError{errors.New("flag --http-addr: needs a value")}
+	case online && dir:
+		return &usageError{errors.New("flags --http-addr and --data-dir: give one of them; a command works on one place")}
+	}
 	return l.value("tenant", func(name string) error {
 		if !l.online() {
 			return errors.New("is for --http-addr; of a stopped server, give the directory of the tenant with --data-dir DATA/tenants/NAME")
@@ -298,7 +300,7 @@ func (l line) server() (*remote.Server, error) {
 		return nil, &usageError{err}
 	}
 	s.Tenant = l.flags["tenant"]
-	return s, l.checkTenant()
+	return s, l.checkPlace()
 }
 
 // reach checks that the server answers and has the tenant, so that a wrong address or name is

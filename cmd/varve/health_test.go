@@ -28,7 +28,7 @@ func TestHealth(t *testing.T) {
 		t.Fatal(err)
 	}
 	free.Close()
-	wantRun(t, 1, []string{"ask http://" + free.Addr().String(), "connection refused: no server listens there; --http-addr names another server"}, "health", "--http-addr", free.Addr().String())
+	wantRun(t, 1, []string{"ask http://" + free.Addr().String(), "connection refused: no server listens there; use --http-addr for another server"}, "health", "--http-addr", free.Addr().String())
 	for _, url := range []string{"127.0.0.1:8080", "ftp://127.0.0.1", "http://", "http://a/b"} {
 		wantRun(t, 2, []string{"want http://host:port"}, "health", "--url", url)
 	}

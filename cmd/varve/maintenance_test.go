@@ -192,6 +192,7 @@ func TestCheckAndStatsOfATenant(t *testing.T) {
 		wantRun(t, 0, []string{"no damage"}, append([]string{"check"}, flags...)...)
 	}
 	for _, command := range []string{"check", "stats"} {
+		wantRun(t, 2, []string{"flags --http-addr and --data-dir: give one of them"}, command, addr, "--data-dir="+t.TempDir())
 		wantRun(t, 1, []string{"there is no tenant globex"}, command, addr, "--tenant=globex")
 		wantRun(t, 2, []string{"flag --tenant: \"a/b\": want a lower-case letter"}, command, addr, "--tenant=a/b")
 		wantRun(t, 2, []string{"flag --tenant: is for --http-addr; of a stopped server"}, command, "--tenant=acme")

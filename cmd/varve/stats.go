@@ -38,7 +38,7 @@ func stats(t terminal, args []string) error {
 	if err := l.number("top", &top, 1, math.MaxInt); err != nil {
 		return err
 	}
-	if err := l.checkTenant(); err != nil {
+	if err := l.checkPlace(); err != nil {
 		return err
 	}
 	report, err := spaceOf(t, l, top)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/user"
@@ -124,7 +125,7 @@ func createToken(t terminal, args []string) error {
 		fmt.Fprintf(t.stderr, "Tenant %.100q is not in this configuration. Until you add it to tenants, requests with this token get 404.\n", name)
 	}
 	if !c.Auth.Enabled {
-		fmt.Fprintln(t.stderr, "This configuration does not set auth.enabled: true, so servers do not ask for tokens.")
+		fmt.Fprintln(t.stderr, "This configuration does not set auth.enabled: true. Only a server with this setting asks for tokens.")
 	}
 	return nil
 }
@@ -136,6 +137,9 @@ func listTokens(t terminal, args []string) error {
 	}
 	tokens, err := auth.List(path)
 	if err != nil {
+		if errors.Is(err, fs.ErrPermission) {
+			err = fmt.Errorf("%w; run this command as the user of the server", err)
+		}
 		return err
 	}
 	if missing(path) {

@@ -428,10 +428,10 @@ func TestTransferNamesItsTarget(t *testing.T) {
 	}{
 		{2, "import -f " + in + " --http-addr " + nobody + " --data-dir " + work, "give one of them"},
 		{2, "export --http-addr=", "needs a value"},
-		{1, "import -f " + in + " --http-addr " + nobody, "--http-addr names another server, --data-dir the directory"},
-		{1, "export --http-addr " + nobody, "--http-addr names another server, --data-dir the directory"},
-		{1, "import -f " + in + " --data-dir " + typo, "typo holds no store; --data-dir or --config names another directory, --http-addr a running server, and --create creates a store there\n"},
-		{1, "export --data-dir " + typo, "typo holds no store; --data-dir or --config names another directory, --http-addr a running server\n"},
+		{1, "import -f " + in + " --http-addr " + nobody, "use --http-addr for another server, --data-dir for the directory of a stopped one"},
+		{1, "export --http-addr " + nobody, "use --http-addr for another server, --data-dir for the directory of a stopped one"},
+		{1, "import -f " + in + " --data-dir " + typo, "typo holds no store; use --data-dir or --config for another directory, --http-addr for a running server, --create to create a store there\n"},
+		{1, "export --data-dir " + typo, "typo holds no store; use --data-dir or --config for another directory, --http-addr for a running server\n"},
 		{1, "import -f " + in + " --create --data-dir " + files, "holds no store, but in: a new store needs a directory of its own"},
 		{1, "import -f " + in + "x --create --data-dir " + typo, "no such file"},
 	} {

@@ -165,7 +165,7 @@ func Unreached(err error) error {
 	case foreign:
 		return fmt.Errorf("%w; the variable %s must name a file with the authority of the server's certificate", unknown, caVariable)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("%w: no server listens there; --http-addr names another server", syscall.ECONNREFUSED)
+		return fmt.Errorf("%w: no server listens there; use --http-addr for another server", syscall.ECONNREFUSED)
 	case errors.Is(err, io.EOF):
 		return fmt.Errorf("the server closed the connection without an answer (%w); check that this is its HTTP port (server.http_addr)", io.EOF)
 	}

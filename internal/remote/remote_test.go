@@ -60,7 +60,7 @@ func TestAnswers(t *testing.T) {
 		}
 	}
 	s.Close()
-	const nobody = ": connection refused: no server listens there; --http-addr names another server"
+	const nobody = ": connection refused: no server listens there; use --http-addr for another server"
 	if _, _, err := server.Exchange(t.Context(), "GET", "/echo", "", nil); err == nil || err.Error() != "ask the server at "+server.Addr+nobody {
 		t.Error(err)
 	}
