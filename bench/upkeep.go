@@ -52,11 +52,17 @@ func (r *run) upkeep(ctx context.Context, t target, beside bool) error {
 	if err != nil {
 		return err
 	}
-	if err := r.sendTo(ctx, s, stage, 0, t, w, asLines); err != nil {
+	if err := s.send(ctx, w, asLines, r.connections); err != nil {
+		return err
+	}
+	if err := awaitStored(ctx, s, w.points()); err != nil {
 		return err
 	}
 	after, err := v.statementSeconds(ctx)
 	if err != nil {
+		return err
+	}
+	if err := verify(ctx, s, w); err != nil {
 		return err
 	}
 	var samples, others float64
