@@ -184,40 +184,46 @@ func (p *parser) variables(t *Template) bool {
 
 // A called is what call found at a position.
 type called struct {
-	call Call
-	end  int // 0: no call
+	call *Call // nil: none
+	end  int
 }
 
-// call parses a name and its arguments. It parses them once for each position: what template
+// call parses a name and its arguments. It parses the arguments once for each position: what template
 // has tried as its body is the first argument of a call next, and with each level of such
 // calls the attempts would multiply.
 func (p *parser) call() (*Call, bool) {
-	start := p.skip(p.pos)
+	before, start := p.pos, p.skip(p.pos)
+	name, ok := p.name()
+	if !ok || !p.symbol('(') {
+		p.pos = before
+		return nil, false
+	}
 	c, known := p.calls[start]
 	if !known {
-		before := p.pos
-		if c.call, known = p.parseCall(); known {
+		if c.call = p.parseCall(name); c.call != nil {
 			c.call.Raw, c.end = p.text[start:p.pos], p.pos
 		}
-		p.pos = before
 		if p.calls == nil {
 			p.calls = map[int]called{}
 		}
 		p.calls[start] = c
 	}
-	if c.end == 0 {
+	if c.call == nil {
+		p.pos = before
 		return nil, false
 	}
 	p.pos = c.end
-	return &c.call, true
+	return c.call, true
 }
 
-// parseCall is call without its memory. It leaves pos anywhere if it fails.
-func (p *parser) parseCall() (c Call, ok bool) {
-	if c.Name, ok = p.name(); !ok || !p.symbol('(') || !p.count() {
-		return c, false
+// parseCall parses what follows the opening parenthesis of a call. It returns nil, and leaves pos anywhere, if that
+// is none.
+func (p *parser) parseCall(name string) *Call {
+	c := &Call{Name: name}
+	if !p.count() || !p.symbol(')') && !(p.arguments(c) && p.need(')')) {
+		return nil
 	}
-	return c, p.symbol(')') || p.arguments(&c) && p.need(')')
+	return c
 }
 
 // arguments parses positional arguments, then named ones.
