@@ -54,11 +54,11 @@ func (r *run) overCassandra(ctx context.Context, parts []string) {
 			r.book.fail("delete", targets[0].name(), err)
 		}
 	}
-	for i, part := range upkeepParts {
+	for _, part := range upkeepParts {
 		if !slices.Contains(parts, part) {
 			continue
 		}
-		if err := r.upkeep(ctx, targets[0], i == 1); err != nil {
+		if err := r.upkeep(ctx, targets[0], part); err != nil {
 			r.book.fail(part, targets[0].name(), err)
 		}
 	}
@@ -176,7 +176,7 @@ func (r *run) askOfCassandra(ctx context.Context, targets []target, dirs map[str
 // cities asks for one city of a metric that has very many.
 func (r *run) cities(ctx context.Context, t target) error {
 	began := time.Now()
-	s, end, err := r.startWithCities(ctx, "cities", t, patient)
+	s, end, err := r.startWithCities(ctx, "cities", t, roomy)
 	if err != nil {
 		return err
 	}
@@ -208,7 +208,7 @@ func (r *run) cities(ctx context.Context, t target) error {
 	return nil
 }
 
-// citiesOnTheirWay asks for one row while a point of each series waits in the spool, and again
+// citiesOnTheirWay asks for one row while a point of each series in each row waits in the spool, and again
 // when all are in Cassandra.
 func (r *run) citiesOnTheirWay(ctx context.Context, o *overCassandra, t target) error {
 	if err := o.sendCities(ctx); err != nil {

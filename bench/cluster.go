@@ -46,7 +46,7 @@ func (t clusterTarget) start(ctx context.Context, dir string, how mode) (server,
 	switch how {
 	case uncached:
 		args = append(args, "--cassandra-read-chunk-cache-bytes", "0")
-	case patient:
+	case roomy:
 		args = append(args, "--cassandra-spool-max-memory", "1GiB")
 	}
 	o.ip = ip

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// drainAlone is how long draining is measured before the delete begins, and again after it: the
-// node has files to compact by then, whoever wrote them.
+// drainAlone is how long draining is measured before the delete begins, and again after it, when the
+// node has files to compact.
 const drainAlone = 2 * time.Minute
 
 // deletes measures how long other metrics wait on their way to Cassandra while the rows

@@ -34,7 +34,7 @@ var stageNames = []string{"W1", "W2", "W3", "json", "shapes", "queries", "busy",
 var cassandraParts = []string{"cassandra-ingest", "cassandra-live", "cassandra-queries", "cassandra-cities", "cassandra-deletes"}
 
 // upkeepParts run only if they are named: each takes more than an hour.
-var upkeepParts = []string{"cassandra-upkeep", "cassandra-upkeep-beside"}
+var upkeepParts = []string{"cassandra-upkeep", upkeepBeside}
 
 func isStage(name string) bool {
 	return slices.Contains(stageNames, name) || slices.Contains(cassandraParts, name) || slices.Contains(upkeepParts, name) || slices.Contains(graphiteParts, name) || slices.ContainsFunc(shapes, func(w workload) bool { return w.name == name })

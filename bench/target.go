@@ -27,7 +27,7 @@ const (
 	usual    mode = iota
 	onlyLogs      // keep points out of files, so that a start reads the log
 	uncached      // keep no points that were read from Cassandra
-	patient       // have memory for many points that are not in Cassandra yet
+	roomy         // have memory for many points that are not in Cassandra yet
 )
 
 // A server is a running target.

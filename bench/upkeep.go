@@ -16,14 +16,13 @@ import (
 // the first time half an hour after its start.
 const upkeepFor = time.Hour
 
+// upkeepBeside is the stage in which a KairosDB runs on the same keyspace, whose row keys the server
+// must expect.
+const upkeepBeside = "cassandra-upkeep-beside"
+
 // upkeep measures what it costs to keep the index right, beside the cost of writing the samples,
-// while known series get points at the pace of collectors. With beside, a KairosDB runs on the
-// same keyspace, whose row keys the server must expect.
-func (r *run) upkeep(ctx context.Context, t target, beside bool) error {
-	stage := "upkeep"
-	if beside {
-		stage = "upkeep beside KairosDB"
-	}
+// while known series get points at the pace of collectors.
+func (r *run) upkeep(ctx context.Context, t target, stage string) error {
 	dir, remove, err := r.emptyDir("upkeep", t)
 	if err != nil {
 		return err
@@ -35,7 +34,7 @@ func (r *run) upkeep(ctx context.Context, t target, beside bool) error {
 	}
 	defer s.account().kill()
 	v := s.(*overCassandra)
-	if beside {
+	if stage == upkeepBeside {
 		k, err := startKairosDB(ctx, filepath.Join(dir, "beside"), v.ip)
 		if err != nil {
 			return err
