@@ -53,7 +53,7 @@ func (h *Hours) add(metric string, s Span) (changed bool) {
 	if _, ok := h.spans[metric]; !ok && len(h.spans) >= hoursMetrics {
 		metric = ""
 	}
-	h.spans[metric], changed = h.spans[metric].add(s, hoursSpans)
+	h.spans[metric], changed = h.spans[metric].Add(s, hoursSpans)
 	return changed
 }
 
@@ -64,7 +64,7 @@ func (h *Hours) Empty() bool { return len(h.spans) == 0 }
 func (h *Hours) of(metric string) Spans {
 	all := append(Spans(nil), h.spans[metric]...)
 	for _, s := range h.spans[""] {
-		all, _ = all.add(s, 2*hoursSpans)
+		all, _ = all.Add(s, 2*hoursSpans)
 	}
 	return all
 }

@@ -240,7 +240,7 @@ func (l *LateList) add(t Task, stored map[string]Spans, found bool) (one *lateTa
 			added = append(added, x)
 		}
 		for _, s := range stored[name] {
-			x.taken, _ = x.taken.add(s, l.mostLocked())
+			x.taken, _ = x.taken.Add(s, l.mostLocked())
 		}
 		targets[name] = x
 	}
@@ -268,7 +268,7 @@ func (l *LateList) strayLocked(targets map[string]*target, late map[string]Spans
 			continue
 		}
 		for _, s := range spans {
-			stray, _ = stray.add(s, l.mostLocked()) // else their number would be multiplied by that of targets
+			stray, _ = stray.Add(s, l.mostLocked()) // else their number would be multiplied by that of targets
 		}
 	}
 	return stray

@@ -274,7 +274,7 @@ func (m *lateModel) Append(t *rapid.T) { m.append(t) }
 func drawSpans(t *rapid.T) (all Spans) {
 	for range rapid.IntRange(1, 3).Draw(t, "spans") {
 		from := rapid.Int64Range(-20, 90).Draw(t, "from")
-		all, _ = all.add(Span{from * hourMS, (from + rapid.Int64Range(1, 30).Draw(t, "length")) * hourMS}, 1000)
+		all, _ = all.Add(Span{from * hourMS, (from + rapid.Int64Range(1, 30).Draw(t, "length")) * hourMS}, 1000)
 	}
 	return all
 }

@@ -39,7 +39,7 @@ func (l *LateList) note(notes []note) (map[*generation]bool, map[*lateTask]uint6
 // noteLocked notes whole buckets of a target. l.mu must be held.
 func (l *LateList) noteLocked(x *target, s Span) {
 	var changed bool
-	if x.notes.spans, changed = x.notes.spans.add(s, l.mostLocked()); changed {
+	if x.notes.spans, changed = x.notes.spans.Add(s, l.mostLocked()); changed {
 		x.task.version++
 	}
 }
@@ -241,7 +241,7 @@ func (t *lateTask) allLocked() map[string]Spans {
 func (x *target) allLocked(most int) (all Spans) {
 	all = append(all, x.taken...)
 	for _, s := range x.notes.spans {
-		all, _ = all.add(s, most)
+		all, _ = all.Add(s, most)
 	}
 	return all
 }
@@ -299,7 +299,7 @@ func (l *LateList) drop(id, name string, computed ...Span) {
 func (l *LateList) Hold(ctx context.Context, id, name string, s Span) error {
 	l.mu.Lock()
 	if x := l.targetLocked(id, name); x != nil {
-		x.taken, _ = x.taken.add(s, l.mostLocked())
+		x.taken, _ = x.taken.Add(s, l.mostLocked())
 		x.task.version++
 	}
 	l.mu.Unlock()
@@ -375,8 +375,8 @@ func (l *LateList) widened(id, name string, taken Spans) Spans {
 		ms := l.o.Stored(x.metric, s.FromMS)
 		if start := x.grid.Start(ms); ms < s.FromMS && start > left {
 			s.FromMS = start
-			taken, _ = taken.add(s, l.mostLocked())
-			x.taken, _ = x.taken.add(s, l.mostLocked())
+			taken, _ = taken.Add(s, l.mostLocked())
+			x.taken, _ = x.taken.Add(s, l.mostLocked())
 			x.task.version++
 		}
 	}

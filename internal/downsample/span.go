@@ -21,15 +21,9 @@ func (s *Span) UnmarshalJSON(text []byte) error {
 // Spans are ascending and do not touch each other.
 type Spans []Span
 
-// Add returns s with x added. Beyond most spans, the two nearest to each other become one, including
-// the time between them.
-func (s Spans) Add(x Span, most int) Spans {
-	s, _ = s.add(x, most)
-	return s
-}
-
-// add is Add, and reports whether it has changed s.
-func (s Spans) add(x Span, most int) (_ Spans, changed bool) {
+// Add returns s with x added, and whether that changed it. Beyond most spans, the two
+// nearest to each other become one, including the time between them.
+func (s Spans) Add(x Span, most int) (_ Spans, changed bool) {
 	if x.UntilMS <= x.FromMS {
 		return s, false
 	}

@@ -25,7 +25,7 @@ func TestSpans(t *testing.T) {
 				was := append(Spans(nil), s...)
 				room = max(most, len(s))
 				var changed bool
-				if s, changed = s.add(x, most); changed == slices.Equal(was, s) {
+				if s, changed = s.Add(x, most); changed == slices.Equal(was, s) {
 					rt.Fatalf("%v became %v, changed: %v", was, s, changed)
 				}
 			} else {

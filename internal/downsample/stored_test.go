@@ -33,7 +33,7 @@ func TestNearestSpansAreJoined(t *testing.T) {
 		{Spans{{0, 1}, {4, 5}, {8, 9}}, Span{12, 13}, Spans{{0, 5}, {8, 9}, {12, 13}}}, // the first of several
 		{Spans{{0, 1}, {100, 200}, {210, 220}}, Span{300, 301}, Spans{{0, 1}, {100, 220}, {300, 301}}},
 	} {
-		if got, changed := slices.Clone(tc.s).add(tc.x, len(tc.s)); !changed || !slices.Equal(got, tc.want) {
+		if got, changed := slices.Clone(tc.s).Add(tc.x, len(tc.s)); !changed || !slices.Equal(got, tc.want) {
 			t.Errorf("%v and %v: %v, want %v", tc.s, tc.x, got, tc.want)
 		}
 	}

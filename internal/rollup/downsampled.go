@@ -191,12 +191,12 @@ func (p *pass) coarse(ctx context.Context, from, until int64) (times []model.Tim
 		}
 		if kept := downsampler.KeptFromMS(s.Ref); gone(kept, from) {
 			until := min(p.grid.Next(kept+keptFor.Milliseconds()-1), until, current)
-			spans = spans.Add(downsample.Span{FromMS: from, UntilMS: until}, p.scheduler.config.BatchBuckets)
+			spans, _ = spans.Add(downsample.Span{FromMS: from, UntilMS: until}, p.scheduler.config.BatchBuckets)
 		}
 		err := eachBucket(ctx, view, s, points.Range, func(b store.Bucket) {
 			last := b.StartMS + b.StepMS - 1
 			if last >= from && p.divides(b.StartMS, last) {
-				spans = spans.Add(downsample.Span{FromMS: p.grid.Start(b.StartMS), UntilMS: p.grid.Next(last)}, p.scheduler.config.BatchBuckets)
+				spans, _ = spans.Add(downsample.Span{FromMS: p.grid.Start(b.StartMS), UntilMS: p.grid.Next(last)}, p.scheduler.config.BatchBuckets)
 			}
 		})
 		if err != nil {
