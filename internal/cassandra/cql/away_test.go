@@ -119,6 +119,33 @@ func TestClosedWhileReconnecting(t *testing.T) {
 	})
 	s.Close()
 	close(thaw)
+	noneLeft(t, others)
+}
+
+// TestLostWhileConnecting: wherever the connection to the only node breaks while the driver sets
+// up its session, nothing of that session stays.
+func TestLostWhileConnecting(t *testing.T) {
+	const frames = 8 // more than a session begins with
+	config := cqltest.Config(originals.Cassandra(t))
+	for sent := range frames {
+		t.Run(fmt.Sprintf("after %d frames", sent), func(t *testing.T) {
+			others := goleak.IgnoreCurrent()
+			n := brittle{}
+			n.left.Store(int64(sent))
+			s, err := cql.Open(config, cql.Options{Dial: n.Dial})
+			if err != nil {
+				t.Fatal(err)
+			}
+			until(t, 30*time.Second, "lost", func() bool { return n.left.Load() < 0 })
+			s.Close()
+			noneLeft(t, others)
+		})
+	}
+}
+
+// noneLeft fails the test unless all goroutines end soon, except those of the option.
+func noneLeft(t *testing.T, others goleak.Option) {
+	t.Helper()
 	var left error
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
 		if left = goleak.Find(others); left == nil {

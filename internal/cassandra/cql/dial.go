@@ -9,7 +9,9 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime"
 	"strings"
+	"sync/atomic"
 
 	gocql "github.com/apache/cassandra-gocql-driver/v2"
 )
@@ -18,6 +20,7 @@ import (
 // so that renewed files are used without a restart.
 type dialer struct {
 	ctx    context.Context // ends when the driver's session is to end
+	ended  atomic.Bool     // the driver's session has ended
 	config Config
 	dial   func(ctx context.Context, network, address string) (net.Conn, error)
 
@@ -26,8 +29,13 @@ type dialer struct {
 	log     *slog.Logger
 }
 
-// DialHost is called by the driver.
+// DialHost is called by the driver. It ends the goroutine of a heartbeat that has outlived its
+// session, and would try to connect every second for ever: the driver stops only a heartbeat that
+// has begun, and closes a session that fails at once before that.
 func (d *dialer) DialHost(ctx context.Context, host *gocql.HostInfo) (*gocql.DialedHost, error) {
+	if d.ended.Load() && calledBy(heartbeat) {
+		runtime.Goexit()
+	}
 	ctx, cancel := context.WithTimeout(ctx, d.config.ConnectTimeout)
 	defer cancel()
 	stop := context.AfterFunc(d.ctx, cancel)
@@ -55,6 +63,24 @@ func (d *dialer) DialHost(ctx context.Context, host *gocql.HostInfo) (*gocql.Dia
 		return nil, fmt.Errorf("TLS with %s: %w", host.ConnectAddressAndPort(), err)
 	}
 	return d.dialed(secure, host), nil
+}
+
+// heartbeat is the driver's loop that checks the control connection of a session.
+const heartbeat = "github.com/apache/cassandra-gocql-driver/v2.(*controlConn).heartBeat"
+
+// calledBy reports whether the goroutine is inside a function, within 32 calls.
+func calledBy(function string) bool {
+	var callers [32]uintptr
+	frames := runtime.CallersFrames(callers[:runtime.Callers(2, callers[:])])
+	for {
+		f, more := frames.Next()
+		if f.Function == function {
+			return true
+		}
+		if !more {
+			return false
+		}
+	}
 }
 
 // An endingConn writes nothing once its context has ended.

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -129,4 +130,28 @@ func (n *network) Delay(d time.Duration) {
 	n.mu.Lock()
 	n.delay = d
 	n.mu.Unlock()
+}
+
+// brittle is a network that takes a number of writes, and is lost then.
+type brittle struct{ left atomic.Int64 }
+
+func (b *brittle) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if b.left.Load() < 0 {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	}
+	c, err := new(net.Dialer).DialContext(ctx, network, address)
+	return brittleConn{c, b}, err
+}
+
+type brittleConn struct {
+	net.Conn
+	network *brittle
+}
+
+func (c brittleConn) Write(p []byte) (int, error) {
+	if c.network.left.Add(-1) < 0 {
+		c.Close()
+		return 0, net.ErrClosed
+	}
+	return c.Conn.Write(p)
 }

@@ -72,6 +72,7 @@ type Session struct {
 // connection is one session of the driver.
 type connection struct {
 	driver   *gocql.Session
+	dialer   *dialer
 	end      context.CancelFunc // makes its dials and writes fail
 	hosts    *hosts
 	keyspace bool // the keyspace existed when it was opened
@@ -325,7 +326,8 @@ func (s *Session) dial(datacenter string, keyspace bool) (*connection, error) {
 	g.Metadata.CacheMode = gocql.KeyspaceOnly
 	g.Logger = driverLog{s.log}
 	ctx, end := context.WithCancel(s.ctx)
-	g.HostDialer = &dialer{ctx: ctx, config: c, dial: s.options.Dial, batches: &s.packed, roster: &s.roster, log: s.log}
+	d := &dialer{ctx: ctx, config: c, dial: s.options.Dial, batches: &s.packed, roster: &s.roster, log: s.log}
+	g.HostDialer = d
 	if c.Compression {
 		g.Compressor = lz4.LZ4Compressor{}
 	}
@@ -344,9 +346,10 @@ func (s *Session) dial(datacenter string, keyspace bool) (*connection, error) {
 	driver, err := g.CreateSession()
 	if err != nil {
 		end()
+		d.ended.Store(true)
 		return nil, err
 	}
-	return &connection{driver: driver, end: end, hosts: h, keyspace: keyspace}, nil
+	return &connection{driver: driver, dialer: d, end: end, hosts: h, keyspace: keyspace}, nil
 }
 
 // nextHost lets the driver retry a statement at another node immediately if the connection
@@ -426,7 +429,10 @@ func (s *Session) replace(c *connection) {
 // that, end first makes all dials and writes of the session fail.
 func (s *Session) end(c *connection) {
 	c.end()
-	s.closing.Go(c.driver.Close)
+	s.closing.Go(func() {
+		c.driver.Close()
+		c.dialer.ended.Store(true)
+	})
 }
 
 func (s *Session) connection() (*connection, error) {
