@@ -103,20 +103,22 @@ type rowPart struct {
 
 func newBatcher(rows int) *batcher {
 	b := &batcher{
-		entries: make([]cql.Entry, 0, rows),
-		times:   make([]int64, 0, rows),
-		stamps:  make([]int64, 0, rows),
+		times:  make([]int64, 0, rows),
+		stamps: make([]int64, 0, rows),
 	}
-	b.forget()
+	b.allocate(rows)
 	return b
+}
+
+func (b *batcher) allocate(rows int) {
+	b.entries = make([]cql.Entry, 0, rows)
+	b.args = make([]any, 0, sampleArgs*rows)
+	b.cells = make([]cql.Raw, 0, entryCells*rows)
 }
 
 // forget empties b and allocates new memory, because statements may still refer to the old.
 func (b *batcher) forget() {
-	rows := cap(b.entries)
-	b.entries = make([]cql.Entry, 0, rows)
-	b.args = make([]any, 0, sampleArgs*rows)
-	b.cells = make([]cql.Raw, 0, entryCells*rows)
+	b.allocate(cap(b.entries))
 	b.bytes = nil
 	b.clear()
 }

@@ -134,10 +134,9 @@ func (p *writePass) samples(ctx context.Context) error {
 	})
 	close(queue)
 	workers.Wait()
-	b := newBatcher(p.w.cfg.BatchRows)
 	for i := range last {
 		p.reconnect(ctx)
-		p.write(ctx, b, last[i:i+1])
+		p.write(ctx, last[i:i+1])
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -513,14 +512,15 @@ func ceilSeconds(ms int64) int64 {
 
 // work writes the series from queue until it is closed.
 func (p *writePass) work(ctx context.Context, queue <-chan []pendingSeries) {
-	b := newBatcher(p.w.cfg.BatchRows)
 	for some := range queue {
-		p.write(ctx, b, some)
+		p.write(ctx, some)
 	}
 }
 
 // write writes series with the same replicas.
-func (p *writePass) write(ctx context.Context, b *batcher, some []pendingSeries) {
+func (p *writePass) write(ctx context.Context, some []pendingSeries) {
+	b := p.w.batchers.Get().(*batcher)
+	defer p.w.batchers.Put(b)
 	err := work.Do("write series", func() error { return p.several(ctx, b, some) })
 	if err != nil {
 		b.forget()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -63,6 +64,24 @@ func TestOneRangeAway(t *testing.T) {
 	}
 	if len(r.rows) != 10_000 || len(w.begun) != 0 {
 		t.Errorf("%d samples at the end, and %d sources count as begun", len(r.rows), len(w.begun))
+	}
+}
+
+// TestSmallWrite: the cost of a write depends on its samples, not on how many of them may be written
+// concurrently.
+func TestSmallWrite(t *testing.T) {
+	const most = 400 << 10 // two batches, and the write itself
+	w := unconnected(t, rowtime.Default, DefaultConfig(), new(recorder), time.UnixMilli(keyspacetest.SomeTime))
+	src := keyspacetest.ManySeries("m", 1)
+	believe(w, src)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if err := w.WriteSource(t.Context(), 1, src); err != nil {
+		t.Fatal(err)
+	}
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > most {
+		t.Errorf("a write of one sample allocates %d bytes, want %d at most", n, most)
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"varve/internal/cassandra/layout"
 	"varve/internal/head"
 	"varve/internal/model"
+	"varve/internal/notify"
 	"varve/internal/rowtime"
 	"varve/internal/spool"
 	"varve/internal/units"
@@ -137,11 +138,14 @@ type Writer struct {
 	log        *slog.Logger
 	now        func() time.Time
 	metrics    *metrics
+	batchers   sync.Pool
 
 	unregister func()
 
-	lastWrite atomic.Int64 // when a batch was last written, Unix ms
-	probed    time.Time    // time of the last probe; only the running pass uses it
+	lastWrite atomic.Int64     // when a batch was last written, Unix ms
+	writing   atomic.Int64     // sources that are being written
+	idle      *notify.Notifier // announces that no source is being written any more
+	probed    time.Time        // time of the last probe; only the running pass uses it
 
 	probeEvery time.Duration // probeEvery, except in tests that count statements
 
@@ -179,7 +183,8 @@ func New(ks *schema.Keyspace, cfg Config, o Options) (*Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Writer{spec: ks.Spec, cfg: cfg, wrote: o.Wrote, log: o.Logger, now: o.Now, refusals: map[string]*layout.Refusal{}, begun: map[Source]*progress{}, probeEvery: probeEvery}
+	w := &Writer{spec: ks.Spec, cfg: cfg, wrote: o.Wrote, log: o.Logger, now: o.Now, refusals: map[string]*layout.Refusal{}, begun: map[Source]*progress{}, probeEvery: probeEvery, idle: notify.New()}
+	w.batchers.New = func() any { return newBatcher(cfg.BatchRows) }
 	w.rules.Store(rules)
 	w.known = newKnown(cfg.IndexCache)
 	w.deletes = newAnnouncements(ks, w.known, o.Now)
@@ -222,6 +227,12 @@ func (w *Writer) Write(ctx context.Context, g *spool.Generation) error {
 // WriteSource writes all samples of src, as Write does. stampMS is the upper bound of their
 // write timestamps, and the timestamp of samples without one.
 func (w *Writer) WriteSource(ctx context.Context, stampMS int64, src Source) error {
+	w.writing.Add(1)
+	defer func() {
+		if w.writing.Add(-1) == 0 {
+			w.idle.Notify()
+		}
+	}()
 	if err := w.deletes.begin(ctx); err != nil {
 		return err
 	}
@@ -247,6 +258,14 @@ func (w *Writer) WriteSource(ctx context.Context, stampMS int64, src Source) err
 func (w *Writer) WroteWithin(d time.Duration) bool {
 	last := w.lastWrite.Load()
 	return last > 0 && w.now().Sub(time.UnixMilli(last)).Abs() < d
+}
+
+// Writing reports whether samples are being written.
+func (w *Writer) Writing() bool { return w.writing.Load() > 0 }
+
+// AwaitIdle waits until no samples are being written, or until ctx ends.
+func (w *Writer) AwaitIdle(ctx context.Context) error {
+	return w.idle.Wait(ctx, func() bool { return !w.Writing() })
 }
 
 // Announce tells all nodes, this one first, that index rows of a span are about to be
