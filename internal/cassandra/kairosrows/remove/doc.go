@@ -14,5 +14,6 @@
 //   - Index rows of a row are removed only after a read that sees all acknowledged samples
 //     has found none in the row.
 //   - The rows to delete are never read from a cache, nor at the configured consistency.
+//   - A large deletion makes room for samples: see pace and turns.
 //   - Steps may be repeated, and are repeated after an interruption, with their timestamps.
 package remove

@@ -8,11 +8,13 @@ import "time"
 // low concurrency, and shrinks when rows take much longer. The time of a row at low concurrency
 // is measured first, and again at intervals, since the capacity of a node changes.
 //
-// Even a single row in progress occupies a processor of a node. So a delete that takes longer
-// also rests after each round, for three times the round's time, as long as this process writes
-// samples: their latency is then the same as without the delete.
+// Even a single row in progress occupies a processor of a node. So if this process writes
+// samples at times, a delete that takes longer processes few rows concurrently and rests for three
+// times as long as it works: in the middle of a round while samples are written, see turns, and for
+// what is left of that after the round. Samples then wait for the few rows in progress at most.
 type pace struct {
 	most  int           // maximum number of rows in progress
+	limit int           // the same at present: few while samples are written
 	wide  int           // number of rows in progress at present
 	few   time.Duration // time of a row at low concurrency
 	rests int           // times the time of a round that is rested after it
@@ -39,7 +41,7 @@ const (
 
 func newPace(most int) pace {
 	few := min(paceFew, most)
-	return pace{most: most, wide: few, wider: few}
+	return pace{most: most, limit: most, wide: few, wider: few}
 }
 
 // restingPace returns a pace for deletes for which no samples wait.
@@ -50,7 +52,7 @@ func restingPace(most int) pace {
 }
 
 // steadyPace returns a pace with constant concurrency.
-func steadyPace(wide int) pace { return pace{most: wide, wide: wide} }
+func steadyPace(wide int) pace { return pace{most: wide, limit: wide, wide: wide} }
 
 // next is how many rows to process before the next call of took.
 func (p *pace) next() int { return paceRounds * p.wide }
@@ -62,12 +64,12 @@ func (p *pace) took(n int, d time.Duration) {
 	}
 	each := d * time.Duration(p.wide) / time.Duration(n)
 	if p.looks++; p.looks == 1 {
-		p.few, p.wide = each, p.wider
+		p.few, p.wide = each, min(p.limit, p.wider)
 		return
 	}
 	switch {
 	case each <= p.few*5/4:
-		p.wide = min(p.most, p.wide+max(1, p.wide/2))
+		p.wide = min(p.limit, p.wide+max(1, p.wide/2))
 	case each > p.few*3/2:
 		p.wide = min(p.wide, max(paceLeast, p.wide*2/3))
 	}
@@ -75,6 +77,15 @@ func (p *pace) took(n int, d time.Duration) {
 		p.looks, p.wider = 0, p.wide
 		p.wide = min(paceFew, p.most)
 	}
+}
+
+// share says whether samples are written in between, beside which only few rows are processed.
+func (p *pace) share(samples bool) {
+	p.limit = p.most
+	if samples {
+		p.limit = min(paceFew, p.most)
+	}
+	p.wide = min(p.wide, p.limit)
 }
 
 // rest returns how long to rest after a round of work, while samples are written.

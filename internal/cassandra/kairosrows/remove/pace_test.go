@@ -64,6 +64,22 @@ func TestPaceChanges(t *testing.T) {
 	}
 }
 
+// While samples are written, a delete processes few rows at once, and many again afterwards.
+func TestPaceShares(t *testing.T) {
+	n, p := node{1000, time.Millisecond}, newPace(32)
+	for _, samples := range []bool{false, true, false} {
+		for range 100 {
+			p.share(samples)
+			if n.delete(&p, p.next()); samples && p.wide > paceFew {
+				t.Fatalf("%d rows at once while samples are written", p.wide)
+			}
+		}
+		if !samples && p.wide != 32 {
+			t.Errorf("%d rows at once without samples", p.wide)
+		}
+	}
+}
+
 // A delete that takes long rests three times as long as it works. A small one does not rest, nor
 // does one for which samples wait.
 func TestPaceRests(t *testing.T) {

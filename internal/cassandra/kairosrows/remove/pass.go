@@ -140,6 +140,7 @@ type deletePass struct {
 	tagIndexed bool  // tag_indexed_row_keys has rows
 
 	pace      pace
+	turns     turns
 	cancelled context.Context // ends when the delete must stop
 
 	repeats bool // only the client continues this delete, by repeating it
@@ -177,6 +178,7 @@ func (p *deletePass) portion(ctx context.Context, rowTimeMS int64, rows []rowDel
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), unindexTime)
 		defer cancel()
+		p.pace.rests = 0 // there is little time
 	}
 	if keep {
 		p.d.metrics.kept.Add(float64(len(rows)))
@@ -280,14 +282,14 @@ func (p *deletePass) step(ctx context.Context, rowTimeMS int64, rows []rowDelete
 			return gone, did, errCancelled
 		}
 		from, n := did, min(p.pace.next(), len(rows)-did)
-		began := time.Now()
+		round := p.begin()
 		keys, err := p.erase(ctx, rowTimeMS, rows[from:from+n])
 		if err != nil {
 			return gone, did, err
 		}
 		if probe {
 			atOnce, most := together(p.pace.wide)
-			left, err := p.d.haveSamples(ctx, atOnce, most, keys)
+			left, err := p.d.haveSamples(ctx, atOnce, most, keys, p.turn)
 			if err != nil {
 				return gone, did, err
 			}
@@ -296,30 +298,13 @@ func (p *deletePass) step(ctx context.Context, rowTimeMS int64, rows []rowDelete
 			}
 		}
 		did += n
-		round := time.Since(began)
-		p.pace.took(n, round)
+		p.pace.took(n, round.worked())
 		p.d.metrics.atOnce.Set(float64(p.pace.wide))
-		if err := p.giveWay(ctx, round); err != nil {
+		if err := p.rest(ctx, round); err != nil {
 			return gone, did, err
 		}
 	}
 	return gone, did, nil
-}
-
-// giveWay rests after a round of work if this process writes samples, until the delete is
-// cancelled.
-func (p *deletePass) giveWay(ctx context.Context, round time.Duration) error {
-	rest := p.pace.rest(round)
-	if rest == 0 || p.cancelled.Err() != nil || !p.d.writer.WroteWithin(busyFor) {
-		return nil
-	}
-	began := time.Now()
-	resting, stop := context.WithCancel(ctx)
-	defer stop()
-	defer context.AfterFunc(p.cancelled, stop)()
-	_ = work.Pause(resting, rest)
-	p.d.metrics.rested.Add(time.Since(began).Seconds())
-	return context.Cause(ctx)
 }
 
 // areAll reports whether a partition has no row keys other than those of some.
@@ -380,9 +365,24 @@ func (p *deletePass) send(ctx context.Context, stampMS int64, batches [][]cql.En
 	atOnce, most := together(p.pace.wide)
 	joined := rowkey.JoinBatches(most, batches, session.ReplicaSet)
 	return work.Parallel(ctx, atOnce, len(joined), "delete rows", func(ctx context.Context, i int) error {
+		p.turn(ctx)
 		_, err := rowkey.SendJoined(ctx, session.Batch, stampMS, joined[i])
 		return err
 	})
+}
+
+// sendInRounds sends batches as send does, with rests.
+func (p *deletePass) sendInRounds(ctx context.Context, stampMS int64, batches [][]cql.Entry) error {
+	for some := range slices.Chunk(batches, p.pace.next()) {
+		round := p.begin()
+		if err := p.send(ctx, stampMS, some); err != nil {
+			return err
+		}
+		if err := p.rest(ctx, round); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // together divides the rows that are processed concurrently into batches of equal size.
@@ -418,10 +418,10 @@ func (d *Deleter) unindex(ctx context.Context, p *deletePass, rowTimeMS int64, e
 	} else {
 		found = rowKeys
 	}
-	if err := p.send(ctx, p.indexMS, others); err != nil {
+	if err := p.sendInRounds(ctx, p.indexMS, others); err != nil {
 		return err
 	}
-	if err := p.send(ctx, p.indexMS, found); err != nil {
+	if err := p.sendInRounds(ctx, p.indexMS, found); err != nil {
 		return err
 	}
 	d.metrics.unindexed.Add(float64(len(empty)))

@@ -236,7 +236,7 @@ func (r *repair) withoutSamples(ctx context.Context, keys []partedKey) ([]int, e
 	for n, i := range asked {
 		some[n] = rows[i]
 	}
-	there, err := r.d.haveSamples(ctx, r.d.cfg.Parallel, partitionsAtOnce, some)
+	there, err := r.d.haveSamples(ctx, r.d.cfg.Parallel, partitionsAtOnce, some, func(context.Context) {})
 	if err != nil {
 		return nil, err
 	}

@@ -16,8 +16,8 @@ var findRows = &cql.Statement{Name: "find_rows", Level: cql.SeesAll, KeyArgs: 1,
 // haveSamples reports which of some rows have samples, or so many tombstones that a node cannot
 // tell. A row without a key has none. Up to most rows with the same replicas share a statement,
 // since the statement costs a node, and this process, more than looking into an empty row; atOnce
-// statements are executed concurrently.
-func (d *Deleter) haveSamples(ctx context.Context, atOnce, most int, keys [][]byte) ([]bool, error) {
+// statements are executed concurrently. turn is called before each of them.
+func (d *Deleter) haveSamples(ctx context.Context, atOnce, most int, keys [][]byte, turn func(context.Context)) ([]bool, error) {
 	have := make([]bool, len(keys))
 	byReplicas := map[string][]int{}
 	for i, key := range keys {
@@ -31,6 +31,7 @@ func (d *Deleter) haveSamples(ctx context.Context, atOnce, most int, keys [][]by
 		parts = slices.AppendSeq(parts, slices.Chunk(places, most))
 	}
 	err := work.Parallel(ctx, atOnce, len(parts), "look for samples", func(ctx context.Context, n int) error {
+		turn(ctx)
 		return d.lookForSamples(ctx, keys, parts[n], have)
 	})
 	return have, err

@@ -74,7 +74,7 @@ func TestHaveSamples(t *testing.T) {
 			statements.Add(1)
 			return c.rule(s.Text, string(s.Values[0]))
 		})
-		have, err := d.haveSamples(b.Ctx, 2, 8, keys)
+		have, err := d.haveSamples(b.Ctx, 2, 8, keys, func(context.Context) {})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

@@ -1,0 +1,110 @@
+package remove
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"varve/internal/cassandra/kairosrows/keyspacetest"
+	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/cassandra/kairosrows/write"
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// The statements of a delete wait while this process writes samples, but no longer than the delete
+// would rest, and not once it is cancelled.
+func TestSamplesGoFirst(t *testing.T) {
+	b := newBench(t, schema.DefaultConfig(), write.DefaultConfig(), "")
+	cancelled, cancel := context.WithCancel(b.Ctx)
+	pass := &deletePass{d: b.deleter(noNodes(), time.Now), cancelled: cancelled}
+	pass.turns.left = time.Hour
+	pass.turn(b.Ctx)
+	if pass.turns.waited > 0 {
+		t.Errorf("nothing is written: waited for %v", pass.turns.waited)
+	}
+
+	var once sync.Once
+	held, goOn, written := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	b.Counts.Before = func(name string) {
+		if name == "insert_sample" {
+			once.Do(func() { close(held); <-goOn })
+		}
+	}
+	go func() {
+		src := new(keyspacetest.Memory).Longs(keyspacetest.LongSeries(b.Name("m"), "k", "v"), 0, keyspacetest.SomeTime)
+		written <- b.writer.WriteSource(b.Ctx, b.Stamp, src)
+	}()
+	<-held
+
+	const left = 20 * time.Millisecond
+	pass.turns.left = left
+	r := pass.begin()
+	for range 3 {
+		pass.turn(b.Ctx)
+	}
+	if r.rested() < left || r.worked() > left || pass.turns.left > 0 {
+		t.Errorf("waited for %v and worked for %v while samples were written, want %v and next to nothing", r.rested(), r.worked(), left)
+	}
+
+	pass.turns.left = time.Hour
+	var waiting sync.WaitGroup
+	for range 3 {
+		waiting.Go(func() {
+			pass.turn(b.Ctx)
+			if b.writer.Writing() {
+				t.Error("a statement did not wait until the samples were written")
+			}
+		})
+	}
+	close(goOn)
+	waiting.Wait()
+	if err := <-written; err != nil {
+		t.Fatal(err)
+	}
+
+	pass.turns.left = time.Hour
+	once, held, goOn = sync.Once{}, make(chan struct{}), make(chan struct{})
+	go func() {
+		src := new(keyspacetest.Memory).Longs(keyspacetest.LongSeries(b.Name("m"), "k", "v"), 0, keyspacetest.SomeTime+1)
+		written <- b.writer.WriteSource(b.Ctx, b.Stamp+1, src)
+	}()
+	<-held
+	waiting.Go(func() { pass.turn(b.Ctx) })
+	cancel()
+	waiting.Wait()
+	close(goOn)
+	if err := <-written; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A delete also rests while it removes index rows.
+func TestUnindexingRests(t *testing.T) {
+	b := newBench(t, schema.DefaultConfig(), write.DefaultConfig(), "")
+	d := b.deleter(noNodes(), time.Now)
+	metric := b.Name("m")
+	fillCities(b, metric, 100)
+	b.write(new(keyspacetest.Memory).Longs(keyspacetest.LongSeries(b.Name("other"), "k", "v"), 0, keyspacetest.SomeTime))
+	const slow = 500 * time.Millisecond
+	var once sync.Once
+	b.Counts.Before = func(name string) {
+		if name == "delete_tag_rows" || name == "delete_tag_row" {
+			once.Do(func() { time.Sleep(slow) })
+		}
+	}
+	pace := restingPace(d.cfg.Parallel)
+	pace.worked = paceRestless
+	del := store.Deletion{Metric: metric, Range: model.AllTime}
+	plans, err := d.plan(b.Ctx, []store.Deletion{del})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.run(b.Ctx, del, b.Stamp, pace, context.Background(), plans[0].steps, nil); err != nil {
+		t.Fatal(err)
+	}
+	if s := valueOf(t, d.metrics.rested); s < paceRests*slow.Seconds() {
+		t.Errorf("a delete that removed index rows for %v rested for %v s", slow, s)
+	}
+}
