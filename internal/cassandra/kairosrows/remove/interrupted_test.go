@@ -17,9 +17,8 @@ import (
 	"varve/internal/store"
 )
 
-// A delete that ends at any of the statements that remove index rows, because its client or its
-// server has gone, leaves nothing behind that the same delete would not remove when it is
-// requested again.
+// A delete that ends at any of the statements that remove index rows, because its server ends,
+// leaves nothing behind that the same delete would not remove when it is requested again.
 func TestDeleteInterrupted(t *testing.T) {
 	odd, err := model.NewPattern("[1-9]")
 	if err != nil {
@@ -54,7 +53,11 @@ func TestDeleteInterrupted(t *testing.T) {
 						cancel()
 					}
 				}
-				err := d.Delete(ctx, b.Stamp, del)
+				plans, err := d.plan(ctx, []store.Deletion{del})
+				if err != nil {
+					t.Fatal(err)
+				}
+				err = d.run(ctx, del, b.Stamp, newPace(d.cfg.Parallel), context.Background(), plans[0].steps, func(int64, int) error { return nil })
 				if done = err == nil; !done && !errors.Is(err, context.Canceled) {
 					t.Fatal(err)
 				}
@@ -102,6 +105,47 @@ func TestDeleteRepeatedInPieces(t *testing.T) {
 	}
 	if got := b.TableCounts(); got != "0 0 0 0 0 0" {
 		t.Errorf("rows of %s: %s", keyspacetest.Tables, got)
+	}
+}
+
+// A delete whose client goes while index rows are removed removes the rest of them without rests.
+// Otherwise it would leave the index rows by which it finds rows, which are removed last, and a
+// client that repeats it would begin again with the same rows.
+func TestClientGoesWhileUnindexing(t *testing.T) {
+	b := newBench(t, schema.DefaultConfig(), write.DefaultConfig(), "")
+	now := time.Now()
+	b.writer = b.newWriter(write.DefaultConfig(), func() time.Time { return now }) // samples were always written just now
+	d := b.deleter(noNodes(), time.Now)
+	metric := b.Name("m")
+	fillCities(b, metric, 100)
+	b.write(new(keyspacetest.Memory).Longs(keyspacetest.LongSeries(b.Name("other"), "k", "v"), 0, keyspacetest.SomeTime))
+	others := b.Count("row_keys") - 100
+	del := store.Deletion{Metric: metric, Range: model.AllTime}
+	plans, err := d.plan(b.Ctx, []store.Deletion{del})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.Ctx)
+	defer cancel()
+	var gone atomic.Pointer[time.Time]
+	b.Counts.Before = func(name string) {
+		if now := time.Now(); (name == deleteTagRow.Name || name == deleteTagRows.Name) && gone.CompareAndSwap(nil, &now) {
+			cancel()
+		}
+	}
+	pace := restingPace(d.cfg.Parallel)
+	pace.rests, pace.worked = 1_000_000, paceRestless // each rest is the longest
+	err = d.run(ctx, del, b.Stamp, pace, context.Background(), plans[0].steps, nil)
+	took := time.Since(*gone.Load())
+	b.Counts.Before = nil
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("it ends with %v", err)
+	}
+	if n := b.Count("row_keys") - others; n != 0 {
+		t.Errorf("%d row keys of 100 are left", n)
+	}
+	if took > paceRestMost {
+		t.Errorf("it rests although its client has gone: it ended %v later", took)
 	}
 }
 

@@ -81,8 +81,9 @@ const (
 // run then removes the index rows of the rows that it has emptied, and a repeated delete has
 // fewer rows left.
 func (d *Deleter) run(ctx context.Context, del store.Deletion, stampMS int64, pace pace, cancelled context.Context, steps []rowTimeDelete, progress func(rowTimeMS int64, rows int) error) error {
-	pass := deletePass{d: d, del: del, metric: del.Metric, stampMS: stampMS, all: wholeMetric(del), pace: pace, cancelled: cancelled, repeats: progress == nil}
+	pass := deletePass{d: d, del: del, metric: del.Metric, stampMS: stampMS, all: wholeMetric(del), pace: pace, cancelled: cancelled, hurried: cancelled, repeats: progress == nil}
 	if progress == nil {
+		pass.hurried = ctx
 		progress = func(int64, int) error { return nil }
 	}
 	if len(steps) == 0 {
@@ -142,6 +143,7 @@ type deletePass struct {
 	pace      pace
 	turns     turns
 	cancelled context.Context // ends when the delete must stop
+	hurried   context.Context // ends when it must not rest any longer: cancelled, or if it repeats, the client's
 
 	repeats bool // only the client continues this delete, by repeating it
 	emptied bool // a row time has lost its last row key
@@ -174,11 +176,10 @@ func (p *deletePass) portion(ctx context.Context, rowTimeMS int64, rows []rowDel
 	if err != nil {
 		return err
 	}
-	if ctx.Err() != nil && p.repeats {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), unindexTime)
-		defer cancel()
-		p.pace.rests = 0 // there is little time
+	if p.repeats {
+		var stop func()
+		ctx, stop = work.Linger(ctx, unindexTime)
+		defer stop()
 	}
 	if keep {
 		p.d.metrics.kept.Add(float64(len(rows)))

@@ -29,7 +29,7 @@ func (p *deletePass) turn(ctx context.Context) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, t.left)
 	defer cancel()
-	defer context.AfterFunc(p.cancelled, cancel)()
+	defer context.AfterFunc(p.hurried, cancel)()
 	_ = p.d.writer.AwaitIdle(ctx)
 	took := time.Since(began)
 	t.left -= took
@@ -51,17 +51,17 @@ func (r round) worked() time.Duration { return time.Since(r.began) - r.rested() 
 
 func (r round) rested() time.Duration { return r.turns.waited - r.waited }
 
-// rest rests at the end of a round if this process writes samples, until the delete is cancelled.
+// rest rests at the end of a round if this process writes samples, until the delete is hurried.
 func (p *deletePass) rest(ctx context.Context, r round) error {
 	rested, rest := r.rested(), p.pace.rest(r.worked())
 	samples := rest > 0 && p.d.writer.WroteWithin(busyFor)
 	p.pace.share(samples)
 	p.turns.left = rest
 	began := time.Now()
-	if samples && rest > rested && p.cancelled.Err() == nil {
+	if samples && rest > rested && p.hurried.Err() == nil {
 		resting, stop := context.WithCancel(ctx)
 		defer stop()
-		defer context.AfterFunc(p.cancelled, stop)()
+		defer context.AfterFunc(p.hurried, stop)()
 		_ = work.Pause(resting, rest-rested)
 		rested += time.Since(began)
 	}

@@ -18,7 +18,7 @@ import (
 func TestSamplesGoFirst(t *testing.T) {
 	b := newBench(t, schema.DefaultConfig(), write.DefaultConfig(), "")
 	cancelled, cancel := context.WithCancel(b.Ctx)
-	pass := &deletePass{d: b.deleter(noNodes(), time.Now), cancelled: cancelled}
+	pass := &deletePass{d: b.deleter(noNodes(), time.Now), hurried: cancelled}
 	pass.turns.left = time.Hour
 	pass.turn(b.Ctx)
 	if pass.turns.waited > 0 {
