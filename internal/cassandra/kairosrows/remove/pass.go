@@ -104,7 +104,9 @@ func (d *Deleter) run(ctx context.Context, del store.Deletion, stampMS int64, pa
 		return err
 	}
 	for _, s := range steps {
-		if err := pass.rowTime(ctx, s, func(rows int) error { return progress(s.rowTimeMS, rows) }); err != nil {
+		done := func(rows int) error { return progress(s.rowTimeMS, rows) }
+		pass.goesOn = func() { _ = done(0) } // why the delete ends concerns the next rows
+		if err := pass.rowTime(ctx, s, done); err != nil {
 			return err
 		}
 	}
@@ -144,6 +146,7 @@ type deletePass struct {
 	turns     turns
 	cancelled context.Context // ends when the delete must stop
 	hurried   context.Context // ends when it must not rest any longer: cancelled, or if it repeats, the client's
+	goesOn    func()          // reports that no more rows are done, but that the delete goes on
 
 	repeats bool // only the client continues this delete, by repeating it
 	emptied bool // a row time has lost its last row key
@@ -372,9 +375,13 @@ func (p *deletePass) send(ctx context.Context, stampMS int64, batches [][]cql.En
 	})
 }
 
-// sendInRounds sends batches as send does, with rests.
+// sendInRounds sends batches as send does, with rests. That may take longer than jobSilence, so it
+// reports that the delete goes on.
 func (p *deletePass) sendInRounds(ctx context.Context, stampMS int64, batches [][]cql.Entry) error {
-	for some := range slices.Chunk(batches, p.pace.next()) {
+	for len(batches) > 0 {
+		n := min(p.pace.next(), len(batches))
+		some := batches[:n]
+		batches = batches[n:]
 		round := p.begin()
 		if err := p.send(ctx, stampMS, some); err != nil {
 			return err
@@ -382,6 +389,7 @@ func (p *deletePass) sendInRounds(ctx context.Context, stampMS int64, batches []
 		if err := p.rest(ctx, round); err != nil {
 			return err
 		}
+		p.goesOn()
 	}
 	return nil
 }

@@ -92,7 +92,7 @@ func (r *repair) dropDead(ctx context.Context, part rowkey.Partition, keys []row
 	for i, at := range places {
 		dead[i].key = keys[at]
 	}
-	pass := &deletePass{d: r.d, metric: part.Metric, indexMS: r.dropMS, tagIndexed: r.indexed, pace: steadyPace(r.d.cfg.Parallel)}
+	pass := &deletePass{d: r.d, metric: part.Metric, indexMS: r.dropMS, tagIndexed: r.indexed, pace: steadyPace(r.d.cfg.Parallel), goesOn: func() {}}
 	if err := r.d.unindex(ctx, pass, part.TimeMS, dead, false); err != nil {
 		return err
 	}

@@ -80,18 +80,25 @@ func TestSamplesGoFirst(t *testing.T) {
 	}
 }
 
-// A delete also rests while it removes index rows.
+// A delete also rests while it removes index rows, and says meanwhile that it goes on: a job that stores
+// no progress for jobSilence counts as abandoned.
 func TestUnindexingRests(t *testing.T) {
 	b := newBench(t, schema.DefaultConfig(), write.DefaultConfig(), "")
+	now := time.Now()
+	b.writer = b.newWriter(write.DefaultConfig(), func() time.Time { return now }) // samples were always written just now
 	d := b.deleter(noNodes(), time.Now)
 	metric := b.Name("m")
 	fillCities(b, metric, 100)
 	b.write(new(keyspacetest.Memory).Longs(keyspacetest.LongSeries(b.Name("other"), "k", "v"), 0, keyspacetest.SomeTime))
 	const slow = 500 * time.Millisecond
 	var once sync.Once
+	before, unindexes, said := 0.0, false, 0
 	b.Counts.Before = func(name string) {
-		if name == "delete_tag_rows" || name == "delete_tag_row" {
-			once.Do(func() { time.Sleep(slow) })
+		if name == deleteTagRows.Name || name == deleteTagRow.Name {
+			once.Do(func() {
+				before, unindexes = valueOf(t, d.metrics.rested), true
+				time.Sleep(slow)
+			})
 		}
 	}
 	pace := restingPace(d.cfg.Parallel)
@@ -101,10 +108,19 @@ func TestUnindexingRests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.run(b.Ctx, del, b.Stamp, pace, context.Background(), plans[0].steps, nil); err != nil {
+	progress := func(int64, int) error {
+		if unindexes {
+			said++
+		}
+		return nil
+	}
+	if err := d.run(b.Ctx, del, b.Stamp, pace, context.Background(), plans[0].steps, progress); err != nil {
 		t.Fatal(err)
 	}
-	if s := valueOf(t, d.metrics.rested); s < paceRests*slow.Seconds() {
+	if s := valueOf(t, d.metrics.rested) - before; s < paceRests*slow.Seconds() {
 		t.Errorf("a delete that removed index rows for %v rested for %v s", slow, s)
+	}
+	if said == 0 {
+		t.Error("it reports nothing while it removes index rows")
 	}
 }
