@@ -15,6 +15,7 @@ import "time"
 type pace struct {
 	most  int           // maximum number of rows in progress
 	limit int           // the same at present: few while samples are written
+	alone int           // number of rows in progress before samples were written
 	wide  int           // number of rows in progress at present
 	few   time.Duration // time of a row at low concurrency
 	rests int           // times the time of a round that is rested after it
@@ -80,12 +81,16 @@ func (p *pace) took(n int, d time.Duration) {
 }
 
 // share says whether samples are written in between, beside which only few rows are processed.
+// Afterwards it returns to the concurrency from before, since index rows are removed without
+// measurements.
 func (p *pace) share(samples bool) {
-	p.limit = p.most
-	if samples {
-		p.limit = min(paceFew, p.most)
+	few := min(paceFew, p.most)
+	switch {
+	case samples && p.limit > few:
+		p.limit, p.alone, p.wide = few, p.wide, min(p.wide, few)
+	case !samples && p.limit < p.most:
+		p.limit, p.wide = p.most, max(p.wide, p.alone)
 	}
-	p.wide = min(p.wide, p.limit)
 }
 
 // rest returns how long to rest after a round of work, while samples are written.

@@ -78,6 +78,12 @@ func TestPaceShares(t *testing.T) {
 			t.Errorf("%d rows at once without samples", p.wide)
 		}
 	}
+	if p.share(true); p.wide > paceFew {
+		t.Errorf("%d rows at once while samples are written", p.wide)
+	}
+	if p.share(false); p.wide != 32 { // index rows are removed without measurements
+		t.Errorf("%d rows at once after the samples, and 32 before", p.wide)
+	}
 }
 
 // A delete that takes long rests three times as long as it works. A small one does not rest, nor

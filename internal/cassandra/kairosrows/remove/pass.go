@@ -184,6 +184,9 @@ func (p *deletePass) portion(ctx context.Context, rowTimeMS int64, rows []rowDel
 		ctx, stop = work.Linger(ctx, unindexTime)
 		defer stop()
 	}
+	if p.hurried.Err() != nil {
+		p.pace.share(false)
+	}
 	if keep {
 		p.d.metrics.kept.Add(float64(len(rows)))
 		return stop

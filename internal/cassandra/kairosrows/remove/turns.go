@@ -54,11 +54,11 @@ func (r round) rested() time.Duration { return r.turns.waited - r.waited }
 // rest rests at the end of a round if this process writes samples, until the delete is hurried.
 func (p *deletePass) rest(ctx context.Context, r round) error {
 	rested, rest := r.rested(), p.pace.rest(r.worked())
-	samples := rest > 0 && p.d.writer.WroteWithin(busyFor)
+	samples := rest > 0 && p.hurried.Err() == nil && p.d.writer.WroteWithin(busyFor)
 	p.pace.share(samples)
 	p.turns.left = rest
 	began := time.Now()
-	if samples && rest > rested && p.hurried.Err() == nil {
+	if samples && rest > rested {
 		resting, stop := context.WithCancel(ctx)
 		defer stop()
 		defer context.AfterFunc(p.hurried, stop)()

@@ -14,7 +14,7 @@ import (
 )
 
 // The statements of a delete wait while this process writes samples, but no longer than the delete
-// would rest, and not once it is cancelled.
+// would rest, and not once it is cancelled; then it also works as fast as without samples.
 func TestSamplesGoFirst(t *testing.T) {
 	b := newBench(t, schema.DefaultConfig(), write.DefaultConfig(), "")
 	cancelled, cancel := context.WithCancel(b.Ctx)
@@ -77,6 +77,16 @@ func TestSamplesGoFirst(t *testing.T) {
 	close(goOn)
 	if err := <-written; err != nil {
 		t.Fatal(err)
+	}
+
+	pass.pace = restingPace(32)
+	pass.pace.wide, pass.pace.worked = 32, paceRestless
+	pass.pace.share(true)
+	if err := pass.rest(b.Ctx, round{&pass.turns, time.Now().Add(-time.Minute), pass.turns.waited}); err != nil {
+		t.Fatal(err)
+	}
+	if pass.pace.wide != 32 {
+		t.Errorf("a delete that is to end soon works on %d rows at once, and could on 32", pass.pace.wide)
 	}
 }
 
