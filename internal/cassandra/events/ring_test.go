@@ -37,6 +37,11 @@ func ringKeyspace(t *testing.T, config cql.Config, replicas int, o cql.Options) 
 	t.Helper()
 	config.Keyspace = cqltest.Name()
 	session := cqltest.Open(t, config, o)
+	for began := time.Now(); session.State().Nodes < len(config.Hosts); time.Sleep(10 * time.Millisecond) {
+		if time.Since(began) > time.Minute { // a ring that has just begun takes a while to know itself
+			t.Fatalf("connected with %d nodes of %d", session.State().Nodes, len(config.Hosts))
+		}
+	}
 	if err := session.CreateKeyspace(t.Context(), fmt.Sprintf("{'class': 'SimpleStrategy', 'replication_factor': '%d'}", replicas)); err != nil {
 		t.Fatal(err)
 	}
