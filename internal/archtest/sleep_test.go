@@ -29,6 +29,7 @@ var sleepsAllowed = map[string]string{
 	"internal/cassandra/cql/cluster_test.go look":                                "the measured load lasts this long",
 	"internal/cassandra/cql/hedge_ring_test.go Read":                             "the network that it stands for is so slow",
 	"internal/cassandra/cql/wire_test.go startWire":                              "runs in the bubbles of the tests that call it",
+	"internal/cassandra/kairosrows/remove/turns_test.go TestUnindexingRests":     "the time that a statement takes, which the rest follows",
 	"internal/cassandra/kairosrows/write/rule_test.go TestLivesWithoutOwnTables": "Cassandra expires rows by its own clock",
 	"internal/cassandra/kairosrows/rule_test.go TestRowKeyBesideWholeDelete":     "the write timestamp of the delete must be above those before",
 	"internal/cassandra/kairosrows/model_test.go newRowModel":                    "the pace of a slow cluster",
