@@ -11,7 +11,7 @@ import "time"
 // Even a single row in progress occupies a processor of a node. So if this process writes
 // samples at times, a delete that takes longer processes few rows concurrently and rests for three
 // times as long as it works: in the middle of a round while samples are written, see turns, and for
-// what is left of that after the round. Samples then wait for the few rows in progress at most.
+// what is left of that after the round. Samples then wait for at most the few rows in progress.
 type pace struct {
 	most  int           // maximum number of rows in progress
 	limit int           // the same at present: few while samples are written
@@ -80,9 +80,8 @@ func (p *pace) took(n int, d time.Duration) {
 	}
 }
 
-// share says whether samples are written in between, beside which only few rows are processed.
-// Afterwards it returns to the concurrency from before, since index rows are removed without
-// measurements.
+// share limits the concurrency while samples are written, and afterwards restores what it was
+// before: the removal of index rows takes no measurements, which would raise it.
 func (p *pace) share(samples bool) {
 	few := min(paceFew, p.most)
 	switch {

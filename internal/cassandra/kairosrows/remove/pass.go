@@ -105,7 +105,7 @@ func (d *Deleter) run(ctx context.Context, del store.Deletion, stampMS int64, pa
 	}
 	for _, s := range steps {
 		done := func(rows int) error { return progress(s.rowTimeMS, rows) }
-		pass.goesOn = func() { _ = done(0) } // why the delete ends concerns the next rows
+		pass.goesOn = func() { _ = done(0) } // it returns the same error again after the next rows
 		if err := pass.rowTime(ctx, s, done); err != nil {
 			return err
 		}
@@ -145,7 +145,7 @@ type deletePass struct {
 	pace      pace
 	turns     turns
 	cancelled context.Context // ends when the delete must stop
-	hurried   context.Context // ends when it must not rest any longer: cancelled, or if it repeats, the client's
+	hurried   context.Context // ends when the delete must no longer rest: cancelled, or the client's context if only the client continues it
 	goesOn    func()          // reports that no more rows are done, but that the delete goes on
 
 	repeats bool // only the client continues this delete, by repeating it

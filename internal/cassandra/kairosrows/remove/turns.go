@@ -45,8 +45,8 @@ type round struct {
 
 func (p *deletePass) begin() round { return round{&p.turns, time.Now(), p.turns.waited} }
 
-// worked returns how long a round without a statement in progress has taken, without waiting for
-// turns.
+// worked returns how long the round has taken, not counting its waits for turns. No statement of
+// the round may be in progress.
 func (r round) worked() time.Duration { return time.Since(r.began) - r.rested() }
 
 func (r round) rested() time.Duration { return r.turns.waited - r.waited }

@@ -44,8 +44,8 @@ func TestSamplesGoFirst(t *testing.T) {
 	for range 3 {
 		pass.turn(b.Ctx)
 	}
-	if r.rested() < left || r.worked() > left || pass.turns.left > 0 {
-		t.Errorf("waited for %v and worked for %v while samples were written, want %v and next to nothing", r.rested(), r.worked(), left)
+	if worked, took := r.worked(), time.Since(r.began); r.rested() < left || worked > took-left || pass.turns.left > 0 {
+		t.Errorf("of %v, it waited for %v while samples were written and worked for %v; want a wait of %v, which is no work", took, r.rested(), worked, left)
 	}
 
 	pass.turns.left = time.Hour

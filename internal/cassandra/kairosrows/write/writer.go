@@ -138,7 +138,7 @@ type Writer struct {
 	log        *slog.Logger
 	now        func() time.Time
 	metrics    *metrics
-	batchers   sync.Pool
+	batchers   sync.Pool // of empty *batcher
 
 	unregister func()
 
