@@ -142,7 +142,7 @@ func (s *Store) swapHead() (*swap, error) {
 		next:      s.series.NextID(),
 	}
 	s.order.define, s.order.forget = nil, nil
-	fresh := head.New()
+	fresh := head.New(int64(s.cfg.headBytes()))
 	s.active.Store(fresh)
 	s.headSince = s.now()
 	s.frozenBytes.Store(sw.head.Expanded() + s.definedBytes.Swap(0))

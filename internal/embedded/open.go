@@ -130,7 +130,7 @@ func newStore(fs vfs.FS, dir string, cfg Config, o Options) *Store {
 	s.holds.changed = notify.New()
 	s.headSince = s.opened
 	s.growth.Begin(s.now())
-	s.active.Store(head.New())
+	s.active.Store(head.New(int64(s.cfg.headBytes())))
 	s.current = &state{active: s.active.Load(), refs: 1}
 	s.layOut(s.current)
 	s.held = map[*state]struct{}{s.current: {}}

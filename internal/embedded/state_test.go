@@ -23,7 +23,7 @@ func TestUnsavedDeletions(t *testing.T) {
 		want []uint64
 	}{
 		{"no frozen head", &state{}, nil},
-		{"a frozen head", &state{frozen: head.New(), frozenDeletions: 3}, []uint64{4}},
+		{"a frozen head", &state{frozen: head.New(0), frozenDeletions: 3}, []uint64{4}},
 	} {
 		var got []uint64
 		for _, d := range c.st.unsaved(2, 4, all) {

@@ -82,7 +82,7 @@ func BenchmarkAppend(b *testing.B) {
 				h = nil
 				runtime.GC()
 				runtime.ReadMemStats(&before)
-				h, f.next, f.ms = New(), 0, 1_700_000_000_000
+				h, f.next, f.ms = New(48<<20), 0, 1_700_000_000_000
 				for left := total; left > 0; left -= batchSamples {
 					f.fill(batchSamples)
 					began := time.Now()
@@ -110,7 +110,7 @@ func BenchmarkSnapshot(b *testing.B) {
 	for _, order := range []string{"ascending", "shuffled"} {
 		b.Run(fmt.Sprintf("samples=%d/order=%s", rounds, order), func(b *testing.B) {
 			b.ReportAllocs()
-			h := New()
+			h := New(48 << 20)
 			f := newFeed(20)
 			f.fill(20 * rounds)
 			if order == "shuffled" {

@@ -156,7 +156,7 @@ func (e *eraser) open() {
 		return
 	}
 	e.all.Reset()
-	s.copyOpen(r, &e.all, false)
+	s.copyOpen(r, model.AllTime, &e.all, false)
 	if e.filter() > 0 {
 		r.count -= uint32(r.open)
 		e.grown += s.release(r)

@@ -12,7 +12,7 @@ import (
 // fragment, not the series.
 func TestSmallDeletes(t *testing.T) {
 	const samples, deletes, id = 100_000, 150, 1
-	h := New()
+	h := New(0)
 	for i := range int64(samples) {
 		write(h, id, sample{MS: i, Value: uint64(i*i) * 0x9e3779b97f4a7c15})
 	}
@@ -37,7 +37,7 @@ func TestSmallDeletes(t *testing.T) {
 // however often it is repeated.
 func TestDeletesOfNothing(t *testing.T) {
 	const id = 1
-	h := New()
+	h := New(0)
 	for i := range int64(1000) {
 		write(h, id, sample{MS: 10 * i, Value: uint64(i*i) * 0x9e3779b97f4a7c15})
 	}
@@ -56,7 +56,7 @@ func TestDeletesOfNothing(t *testing.T) {
 // TestHighIDs: the memory of a head does not depend on the ids of its series.
 func TestHighIDs(t *testing.T) {
 	for _, base := range []model.SeriesNumber{0, 100_000_000, math.MaxUint32 - shardCount*pageSize + 1} {
-		h := New()
+		h := New(0)
 		for i := range model.SeriesNumber(shardCount) { // a series in each shard
 			h.Append(&store.Batch{Samples: []store.Sample{{Ref: store.Ref(base + i*pageSize), TimeMS: 1}}}, []model.Kind{model.Long})
 		}
@@ -104,5 +104,5 @@ func TestNoDeleteWithStamps(t *testing.T) {
 			t.Error("a head with stamps deletes")
 		}
 	}()
-	_ = NewStamped().Delete(1, model.AllTime)
+	_ = NewStamped(0).Delete(1, model.AllTime)
 }

@@ -18,7 +18,7 @@ func TestExpiry(t *testing.T) {
 	}
 	ids := []model.SeriesNumber{0, 1, 63, 64, 5000, 70_000, 3_000_000, math.MaxUint32 - 1}
 	rapid.Check(t, func(t *rapid.T) {
-		h := New()
+		h := New(0)
 		samples := make(map[model.SeriesNumber]map[int64]uint32) // times-to-live by time
 		mixed := make(map[model.SeriesNumber]bool)               // has, or had, several
 		told := make(map[model.SeriesNumber]bool)

@@ -134,6 +134,9 @@ func measured(h *Head) (n int64, err error) {
 				return 0, fmt.Errorf("shard %d: free blocks form a ring", i)
 			}
 		}
+		if open != s.busy {
+			return 0, fmt.Errorf("shard %d: %d blocks busy, %d open", i, s.busy, open)
+		}
 		if open+free != s.used {
 			return 0, fmt.Errorf("shard %d: %d blocks used, %d open, %d free", i, s.used, open, free)
 		}
@@ -162,7 +165,7 @@ func checkBytes(t interface{ Fatalf(string, ...any) }, h *Head) {
 }
 
 func TestEmpty(t *testing.T) {
-	h := New()
+	h := New(0)
 	var run Run
 	if ok, err := h.Snapshot(7, model.AllTime, &run); ok || err != nil {
 		t.Errorf("Snapshot: %v, %v", ok, err)
@@ -217,7 +220,7 @@ func TestOrder(t *testing.T) {
 		{name: "late before the sealed samples", in: append(count(0, 40), count(-5, 5)...), want: count(-5, 45), shuffled: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := New()
+			h := New(0)
 			write(h, long, c.in...)
 			wantSamples(t, h, long, model.AllTime, c.want...)
 			si, pi, slot := locate(long)
@@ -243,7 +246,7 @@ func TestOrder(t *testing.T) {
 // TestOverwriteWithinOpen writes the newest sample twice, as clients that
 // repeat their last interval do: reads must not fall back to sorting all.
 func TestOverwriteWithinOpen(t *testing.T) {
-	h := New()
+	h := New(0)
 	for i := range int64(1000) {
 		write(h, 7, sample{MS: i, Value: 1}, sample{MS: i, Value: 2})
 	}
@@ -256,7 +259,7 @@ func TestOverwriteWithinOpen(t *testing.T) {
 // TestStringsAreCleared compares the raw bytes of strings with those of open samples.
 func TestStringsAreCleared(t *testing.T) {
 	const text = 3
-	h := New()
+	h := New(0)
 	value := string(bytes.Repeat([]byte("x"), 1000))
 	write(h, text+6, sample{MS: 1, Text: "stays open"})
 	for i := range int64(20_000) { // all in one shard
@@ -280,11 +283,50 @@ func TestStringsAreCleared(t *testing.T) {
 	}
 }
 
+// TestLongFragments: a series gathers many samples before they are sealed while few are open in
+// its shard, and few when there are too many.
+func TestLongFragments(t *testing.T) {
+	const expected = 12 << 20
+	for _, c := range []struct{ series, samples, least, most int }{
+		{1, 1000, sealMost, sealMost},
+		{640, 1000, 33, sealMost - 1},
+		{64 * 640, 100, sealLeast, sealLeast},
+	} {
+		h := New(expected)
+		for i := range c.samples {
+			var b store.Batch
+			for id := range c.series {
+				b.AddLong(store.Ref(id), int64(i), 1, 0)
+			}
+			h.Append(&b, slices.Repeat([]model.Kind{model.Long}, c.series))
+		}
+		checkBytes(t, h)
+		var sealed, fragments int
+		var run Run
+		for id := range c.series {
+			if _, err := h.Snapshot(model.SeriesNumber(id), model.AllTime, &run); err != nil {
+				t.Fatal(err)
+			}
+			sealed += c.samples - run.Open.Len()
+			fragments += len(run.Fragments)
+		}
+		if mean := sealed / fragments; mean < c.least || mean > c.most {
+			t.Errorf("%d series: fragments of %d samples, want %d to %d", c.series, mean, c.least, c.most)
+		}
+		perShard := max(c.series/shardCount, pageSize)
+		for i := range h.shards {
+			if most := h.shards[i].roomy + uint32(perShard*sealLeast/blockSize); h.shards[i].busy > most {
+				t.Errorf("%d series: %d blocks are open in shard %d, want at most %d", c.series, h.shards[i].busy, i, most)
+			}
+		}
+	}
+}
+
 // TestShuffledNumbersCountInFull: a shuffled series is decoded as a whole, so each of its samples
 // counts with the memory that it then takes, including those before the first one out of order.
 func TestShuffledNumbersCountInFull(t *testing.T) {
 	const number, samples = 1, 100_000
-	h := New()
+	h := New(0)
 	for i := range int64(samples) {
 		write(h, number, sample{MS: i})
 	}
@@ -298,7 +340,7 @@ func TestShuffledNumbersCountInFull(t *testing.T) {
 	if _, err := h.Snapshot(number, model.AllTime, run); err != nil {
 		t.Fatal(err)
 	}
-	least := int64(samples-sealFixed)*columnBytes + int64(samples)*columnBytes
+	least := int64(samples-sealLeast)*columnBytes + int64(samples)*columnBytes
 	if n := h.Expanded(); n < least || n > least+least/5 {
 		t.Errorf("%d samples, half of them sent again, count as %d bytes, want at least %d", 2*samples, n, least)
 	}
@@ -309,7 +351,7 @@ func TestShuffledNumbersCountInFull(t *testing.T) {
 // counts, too.
 func TestSmallFragmentsCountInFull(t *testing.T) {
 	const number, samples = 1, 10_000
-	h := New()
+	h := New(0)
 	for i := range int64(samples) {
 		write(h, number, sample{MS: i % 2 << 40})
 	}
@@ -326,7 +368,7 @@ func TestSmallFragmentsCountInFull(t *testing.T) {
 // compress.
 func TestShuffledFitsItsSize(t *testing.T) {
 	const text = 3
-	h := New()
+	h := New(0)
 	value := strings.Repeat("x", 1000)
 	for i := range int64(3000) {
 		write(h, text, sample{MS: i * 7919 % 3000, Text: value})
@@ -349,7 +391,7 @@ func TestShuffledFitsItsSize(t *testing.T) {
 // TestLargeStrings has fragments larger than an arena block.
 func TestLargeStrings(t *testing.T) {
 	const text = 3
-	h := New()
+	h := New(0)
 	var want []sample
 	for i := range int64(5) {
 		v := bytes.Repeat([]byte{byte(i), byte(i >> 1), 7}, 200_000*int(i+1))
@@ -364,7 +406,7 @@ func TestLargeStrings(t *testing.T) {
 func TestDelete(t *testing.T) {
 	const long = 1
 	fill := func() *Head {
-		h := New()
+		h := New(0)
 		for i := range int64(100) {
 			write(h, long, sample{MS: i, Value: uint64(i)})
 		}
@@ -405,7 +447,7 @@ func TestDelete(t *testing.T) {
 func TestDamageIsAnError(t *testing.T) {
 	const long = 1
 	damaged := func(shuffled bool) *Head {
-		h := New()
+		h := New(0)
 		for i := range int64(2000) {
 			write(h, long, sample{MS: 1000 + i, Value: uint64(i * i * i)})
 		}
@@ -448,7 +490,7 @@ func TestDamageIsAnError(t *testing.T) {
 // TestDeleteGivesBack deletes and rewrites many times: open samples must not
 // accumulate.
 func TestDeleteGivesBack(t *testing.T) {
-	h := New()
+	h := New(0)
 	write(h, 1, sample{MS: 1})
 	before := h.Bytes()
 	for range 1000 {
@@ -464,7 +506,7 @@ func TestDeleteGivesBack(t *testing.T) {
 }
 
 func TestSeriesAscend(t *testing.T) {
-	h := New()
+	h := New(0)
 	want := []model.SeriesNumber{0, 1, 63, 64, 127, 4095, 4096, 8191, 100_000, 1_000_000}
 	for _, id := range []int{3, 9, 0, 8, 5, 1, 7, 2, 6, 4} {
 		h.Append(&store.Batch{Samples: []store.Sample{{Ref: store.Ref(want[id])}}}, []model.Kind{model.Long})
@@ -481,7 +523,7 @@ func TestSeriesAscend(t *testing.T) {
 
 // TestRunIsReused reads series of different kinds and sizes into one Run.
 func TestRunIsReused(t *testing.T) {
-	h := New()
+	h := New(0)
 	want := map[model.SeriesNumber][]sample{}
 	for id := model.SeriesNumber(1); id <= 12; id++ {
 		for i := range int64(id * 30) {
@@ -528,7 +570,7 @@ func TestRunIsReused(t *testing.T) {
 func TestConcurrent(t *testing.T) {
 	const rounds = 600
 	const deleted model.SeriesNumber = 9000
-	h := New()
+	h := New(0)
 	ids := []model.SeriesNumber{1, 2, 3, 5, 70, 4100}
 	var wg sync.WaitGroup
 	done := make(chan struct{})
@@ -591,7 +633,7 @@ func TestConcurrent(t *testing.T) {
 // TestModel compares a head with maps over random appends and deletes.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := newReference()
+		m := newReference(rapid.SampledFrom([]int64{0, 300 << 10, 48 << 20}).Draw(t, "expected"))
 		t.Repeat(map[string]func(*rapid.T){
 			"append": m.append,
 			"delete": m.delete,
@@ -612,9 +654,9 @@ type reference struct {
 	serial  uint64
 }
 
-func newReference() *reference {
+func newReference(expected int64) *reference {
 	return &reference{
-		head: New(), samples: map[model.SeriesNumber]map[int64]sample{}, counts: map[model.SeriesNumber]int64{}, deleted: map[model.SeriesNumber]bool{}, clock: map[model.SeriesNumber]int64{},
+		head: New(expected), samples: map[model.SeriesNumber]map[int64]sample{}, counts: map[model.SeriesNumber]int64{}, deleted: map[model.SeriesNumber]bool{}, clock: map[model.SeriesNumber]int64{},
 	}
 }
 
@@ -763,7 +805,7 @@ func (m *reference) check(t *rapid.T) {
 func TestSamplesFarApart(t *testing.T) {
 	const far = 1 << 40
 	want := []sample{{MS: 0}, {MS: 1, Value: 1}, {MS: 1 << 31, Value: 2}, {MS: 1<<31 + 1, Value: 3}, {MS: far, Value: 4}, {MS: far + 1, Value: 5, TTL: 60}, {MS: far + 2, Value: 6, TTL: 60}, {MS: far + 3, Value: 7}}
-	h := New()
+	h := New(0)
 	write(h, 1, want...)
 	var run Run
 	if ok, err := h.Snapshot(1, model.AllTime, &run); !ok || err != nil {

@@ -72,7 +72,7 @@ func (r *Run) Reduce(f Fragment, cut *chunk.Cut, dst []model.Stats) (_ []model.S
 }
 
 // Snapshot fills run with the samples of series id: the fragments that overlap within,
-// and all open samples, which the caller clips. It reports whether the series has any
+// which the caller clips, and the open samples in it. It reports whether the series has any
 // sample, in the range or not. An error means that memory was damaged.
 func (h *Head) Snapshot(id model.SeriesNumber, within model.TimeRange, run *Run) (bool, error) {
 	run.Fragments, run.Kind = run.Fragments[:0], 0
@@ -109,7 +109,7 @@ func (h *Head) collect(id model.SeriesNumber, within model.TimeRange, run *Run) 
 		ref = older
 	}
 	slices.Reverse(run.Fragments)
-	s.copyOpen(r, &run.Open, run.Stamps && s.stamped)
+	s.copyOpen(r, within, &run.Open, run.Stamps && s.stamped)
 	return r.shuffled, true
 }
 

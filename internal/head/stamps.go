@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 
 	"varve/internal/chunk"
-	"varve/internal/model"
 )
 
 // setStamp sets the stamp of the next samples. s.mu must be held.
@@ -25,13 +24,6 @@ func (s *shard) blockBytes() int64 {
 
 func (s *shard) stampsOf(ref uint32) *stampBlock {
 	return &s.stamps[(ref-1)/slabBlocks][(ref-1)%slabBlocks]
-}
-
-// copyStamps appends the first n stamps of a block.
-func (s *shard) copyStamps(ref uint32, n uint16, c *model.Columns) {
-	for _, stamp := range s.stampsOf(ref)[:n] {
-		c.Stamps = append(c.Stamps, s.stampBase+int64(stamp))
-	}
 }
 
 // appendStamps encodes stamps as described in the package comment.

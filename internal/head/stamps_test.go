@@ -12,7 +12,7 @@ import (
 // each kind.
 func TestStamps(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	h := NewStamped()
+	h := NewStamped(0)
 	type key struct {
 		id model.SeriesNumber
 		ms int64
@@ -75,7 +75,7 @@ func TestStamps(t *testing.T) {
 
 // A head without stamps gives none.
 func TestNoStamps(t *testing.T) {
-	h := New()
+	h := New(0)
 	for ms := range int64(100) {
 		write(h, 1, sample{MS: ms})
 	}
@@ -96,7 +96,7 @@ func TestNoStamps(t *testing.T) {
 
 // TestStampsCount: the memory of stamps counts towards the limit of a head.
 func TestStampsCount(t *testing.T) {
-	plain, stamped := New(), NewStamped()
+	plain, stamped := New(0), NewStamped(0)
 	const series = 1000 // with a block each
 	for i := range int64(series) {
 		var b store.Batch
@@ -113,7 +113,7 @@ func TestStampsCount(t *testing.T) {
 // TestStampsOfManyBlocks: each series keeps its stamp, also those whose blocks are the first and
 // the last of a slab.
 func TestStampsOfManyBlocks(t *testing.T) {
-	h := NewStamped()
+	h := NewStamped(0)
 	const firstMS = 1_700_000_000_000
 	series := int64(2*slabBlocks*len(h.shards) + 1) // with a block each
 	for i := range series {

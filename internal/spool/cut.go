@@ -44,7 +44,7 @@ func (s *Spool) cutLocked() error {
 	}
 	stampMS := s.nextStampLocked()
 	s.order.floorMS = stampMS + 1
-	next := newGeneration(s.series, s.order.segment)
+	next := s.newGeneration(s.order.segment)
 	end := s.markLocked(typeCut, mark{number: s.order.number, beganMS: s.beganMS(g)}, next)
 	s.freeze(g, next, s.order.number, stampMS, s.order.segment, end)
 	s.order.number++

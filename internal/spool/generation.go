@@ -63,9 +63,9 @@ type place struct {
 	file *spillFile
 }
 
-func newGeneration(series *registry.Registry, segment wal.Segment) *Generation {
-	g := &Generation{series: series, segment: segment, holders: 1}
-	g.place.Store(&place{head: head.NewStamped()})
+func (s *Spool) newGeneration(segment wal.Segment) *Generation {
+	g := &Generation{series: s.series, segment: segment, holders: 1}
+	g.place.Store(&place{head: head.NewStamped(int64(s.cfg.generationBytes()))})
 	return g
 }
 

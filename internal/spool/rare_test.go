@@ -39,7 +39,7 @@ func TestStampsOfOtherSamples(t *testing.T) {
 	const first = 1_700_000_000_000
 	s := &Spool{fs: vfs.NewMem(), cache: blockfile.NewCache(0)}
 	stamped := func(samples int64) *head.Head {
-		h := head.NewStamped()
+		h := head.NewStamped(0)
 		for i := range samples {
 			var b store.Batch
 			b.Reset(0)
@@ -109,7 +109,7 @@ func TestStartThatFails(t *testing.T) {
 
 // TestManyIdleSeries: all series of a drained generation are recorded, however many they are.
 func TestManyIdleSeries(t *testing.T) {
-	h := head.New()
+	h := head.New(0)
 	const series = 3 * 4096
 	for id := range store.Ref(series + 1) {
 		h.Append(&store.Batch{Samples: []store.Sample{{Ref: id}}}, []model.Kind{model.Long})

@@ -116,7 +116,7 @@ func (r *replayer) record(segment wal.Segment, typ byte, payload []byte) error {
 	switch typ {
 	case record.TypeBatch:
 		if g := s.active.Load(); g.Samples() == 0 {
-			g.place.Store(&place{head: head.New()})
+			g.place.Store(&place{head: head.New(int64(r.spool.cfg.generationBytes()))})
 		}
 		return r.apply(payload, s.order.stampMS)
 	case typeBatch:
@@ -214,7 +214,7 @@ func (r *replayer) cut(segment wal.Segment, m mark, stampMS int64) error {
 	}
 	began := time.UnixMilli(m.beganMS)
 	g.began.Store(&began)
-	s.freeze(g, newGeneration(s.series, 0), m.number, stampMS, segment, writelog.Entry{})
+	s.freeze(g, s.newGeneration(0), m.number, stampMS, segment, writelog.Entry{})
 	return s.spillReplayed()
 }
 

@@ -20,7 +20,7 @@ import (
 // all of them at once.
 func TestSpillHoldsFewStrings(t *testing.T) {
 	const samples, size = 100_000, 1000
-	h := head.New()
+	h := head.New(0)
 	var b store.Batch
 	value := []byte(strings.Repeat("x", size))
 	kinds := make([]model.Kind, 1000)

@@ -27,7 +27,7 @@ func TestSpillOfManySamples(t *testing.T) {
 		text    bool
 		shuffle bool
 	}{"numbers": {}, "shuffled numbers": {shuffle: true}, "texts": {text: true}, "shuffled texts": {text: true, shuffle: true}} {
-		h := head.NewStamped()
+		h := head.NewStamped(0)
 		kind := model.Long
 		if tc.text {
 			kind = model.String
@@ -88,7 +88,7 @@ func TestSpillOfManySamples(t *testing.T) {
 
 // TestSpillThatFails: whichever call fails while samples are spilled, that is an error, and ends with the context too.
 func TestSpillThatFails(t *testing.T) {
-	h := head.New()
+	h := head.New(0)
 	var b store.Batch
 	for i := range int64(2*spillSamples + 1) {
 		b.AddLong(store.Ref(i%3), i, i*i*7919%1000003, 0)

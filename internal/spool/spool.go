@@ -207,7 +207,7 @@ func newSpool(fsys vfs.FS, dir string, cfg Config, o Options) *Spool {
 	s.order.number = 1
 	s.idle.used, s.idle.drained = roaring.New(), roaring.New()
 	s.ctx, s.stop = context.WithCancel(context.Background())
-	g := newGeneration(s.series, 0)
+	g := s.newGeneration(0)
 	s.active.Store(g)
 	s.held = []*Generation{g}
 	s.metrics = newMetrics(s)

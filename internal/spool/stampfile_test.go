@@ -18,7 +18,7 @@ func TestDamagedStamps(t *testing.T) {
 	const first = 1_700_000_000_000
 	fs := vfs.NewMem()
 	s := &Spool{fs: fs, cache: blockfile.NewCache(0)}
-	h := head.NewStamped()
+	h := head.NewStamped(0)
 	for i := range int64(1000) {
 		var b store.Batch
 		b.Reset(0)

@@ -67,7 +67,7 @@ type world struct {
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 0)), fs: vfs.NewMem(), cache: blockfile.NewCache(1 << 20)}
 	w.layers = Layers{
-		Active:    head.New(),
+		Active:    head.New(0),
 		Deletions: func() *Deletions { return NewDeletions(w.hiding) },
 		Failed:    func(err error) { t.Errorf("failed: %v", err) },
 	}
@@ -205,7 +205,7 @@ func (w *world) freeze() {
 			return &c
 		})...)
 	}
-	w.layers.Frozen, w.layers.FrozenDeletions, w.layers.Active = w.layers.Active, w.deleted, head.New()
+	w.layers.Frozen, w.layers.FrozenDeletions, w.layers.Active = w.layers.Active, w.deleted, head.New(0)
 }
 
 // merge replaces neighbouring files by one, to which all deletions have been applied.
