@@ -13,6 +13,9 @@ import (
 	"varve/internal/units"
 )
 
+// tenantHead is the most that recent samples of a tenant take.
+const tenantHead = 64 * units.MiB
+
 // Of returns the configuration of a tenant: c with a data directory, a keyspace and
 // limits of its own. What many tenants would hold many times is smaller.
 func (c Config) Of(t tenant.Config) Config {
@@ -28,7 +31,7 @@ func (c Config) Of(t tenant.Config) Config {
 		c.Embedded.BackupDir = TenantDir(c.Embedded.BackupDir, t.Name)
 	}
 	c.Embedded.HeadBytes = min(c.Embedded.HeadBytes, 16*units.MiB)
-	c.Embedded.HeadBytesMax = min(c.Embedded.HeadBytesMax, 64*units.MiB)
+	c.Embedded.HeadBytesMax = min(cmp.Or(c.Embedded.HeadBytesMax, tenantHead), tenantHead)
 	c.Embedded.PageCacheBytes = min(c.Embedded.PageCacheBytes, 8*units.MiB)
 	c.Embedded.CatalogueCacheBytes = min(c.Embedded.CatalogueCacheBytes, 2*units.MiB)
 

@@ -41,7 +41,7 @@ func directories(c config.Config, running bool) []Finding {
 	}
 	found = append(found, fileSystem(at), space("disk space", at, least, key))
 	if c.Store == config.Embedded {
-		found = append(found, reserve(least, int64(c.Embedded.HeadBytesMax))...)
+		found = append(found, reserve(least, int64(c.Embedded.LargestHead(0)))...)
 	}
 	if dir := c.Embedded.BackupDir; dir != "" && c.Store == config.Embedded {
 		at, _ := nearest(dir)

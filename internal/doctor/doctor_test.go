@@ -75,12 +75,15 @@ func TestExposed(t *testing.T) {
 func TestMemory(t *testing.T) {
 	c := config.Default()
 	c.Ingest.MaxSeriesMemory, c.Query.TotalMemory = 1<<30, 1<<30
-	embedded := memoryOf(c)
+	embedded := memoryOf(c, 0)
 	if embedded != 2<<30+(256+128+160+32)<<20 {
 		t.Errorf("the defaults with 2 GiB allow %d", embedded)
 	}
+	if got := memoryOf(c, 8<<30); got != embedded+(512-160)<<20 {
+		t.Errorf("on a machine with 8 GiB they allow %d", got)
+	}
 	c.Store = config.Cassandra
-	if got := memoryOf(c); got != 2<<30+(256+128+144+64+32)<<20 {
+	if got := memoryOf(c, 8<<30); got != 2<<30+(256+128+144+64+32)<<20 {
 		t.Errorf("over Cassandra they allow %d", got)
 	}
 	wants(t, memoryFits(4<<30, embedded), OK, "2624.0 MiB of 4096.0 MiB")

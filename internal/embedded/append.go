@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"varve/internal/head"
 	"varve/internal/model"
 	"varve/internal/notify"
 	"varve/internal/record"
@@ -41,12 +42,12 @@ func (s *Store) waitForRoom(ctx context.Context) error {
 
 // waitWhileFull is waitForRoom for operations that are allowed on a full disk.
 func (s *Store) waitWhileFull(ctx context.Context) error {
-	if s.buffered() < int64(s.cfg.HeadBytesMax) {
+	if s.buffered() < s.headMost() {
 		return nil
 	}
 	s.metrics.stalls.Inc()
 	err := s.room.Wait(ctx, func() bool {
-		return s.log.Closed() || s.checkpointFailed.Load() != nil || s.buffered() < int64(s.cfg.HeadBytesMax)
+		return s.log.Closed() || s.checkpointFailed.Load() != nil || s.buffered() < s.headMost()
 	})
 	switch e := s.checkpointFailed.Load(); {
 	case err != nil:
@@ -65,6 +66,14 @@ func (s *Store) waitWhileFull(ctx context.Context) error {
 func (s *Store) buffered() int64 {
 	return s.active.Load().Expanded() + s.definedBytes.Load() + s.frozenBytes.Load()
 }
+
+// headMost is the size of samples in memory at which writers wait.
+func (s *Store) headMost() int64 {
+	return int64(s.cfg.headBytesMax(max(s.active.Load().Records(), s.frozenRecords.Load()), s.memory))
+}
+
+// newHead returns an empty head.
+func (s *Store) newHead() *head.Head { return head.New(int64(s.cfg.headBytes(0, s.memory))) }
 
 // apply logs and applies a batch. The order lock must be held.
 func (s *Store) apply(e *writelog.Encoder, b *store.Batch) writelog.Entry {
@@ -95,7 +104,7 @@ func (s *Store) defineLater(defs ...record.Definition) {
 
 // askIfLarge requests a checkpoint if the active head is large enough.
 func (s *Store) askIfLarge() {
-	if h := s.active.Load(); h.Expanded()+s.definedBytes.Load() > int64(s.cfg.headBytes()) || h.Samples() > s.cfg.CheckpointSamples {
+	if h := s.active.Load(); h.Expanded()+s.definedBytes.Load() > int64(s.cfg.headBytes(h.Records(), s.memory)) || h.Samples() > s.cfg.CheckpointSamples {
 		s.askCheckpoint()
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"varve/internal/diskfs/crashfs"
 	"varve/internal/embedded/catalogue"
 	"varve/internal/embedded/datadir"
+	"varve/internal/head"
 	"varve/internal/model"
 	"varve/internal/retention"
 	"varve/internal/store"
@@ -30,10 +31,7 @@ func TestConfigBounds(t *testing.T) {
 		[]int64{int64(time.Minute), int64(math.MaxInt32 * time.Millisecond)},
 		[]int64{int64(time.Minute) - 1e6, int64(time.Minute) + 1, int64((math.MaxInt32 + 1) * time.Millisecond)})
 	check("head_bytes", func(c *Config, v int64) { c.HeadBytes = units.Bytes(v) }, []int64{0, 1 << 20, 80 << 20}, []int64{1<<20 - 1, -1, 80<<20 + 1, math.MaxInt64})
-	check("head_bytes_max", func(c *Config, v int64) { c.HeadBytesMax = units.Bytes(v) }, []int64{2 << 20, 2 << 30}, []int64{2<<20 - 1, 2<<30 + 1})
-	if c := DefaultConfig(); c.headBytes() != 48*units.MiB {
-		t.Errorf("head_bytes is %v by default", c.headBytes())
-	}
+	check("head_bytes_max", func(c *Config, v int64) { c.HeadBytesMax = units.Bytes(v) }, []int64{0, 2 << 20, 2 << 30}, []int64{2<<20 - 1, 2<<30 + 1, 1, -1})
 	check("checkpoint_samples", func(c *Config, v int64) { c.CheckpointSamples = v }, []int64{1}, []int64{0})
 	check("checkpoint_interval", func(c *Config, v int64) { c.CheckpointInterval = time.Duration(v) }, []int64{1e9}, []int64{1e9 - 1})
 	check("merge_files", func(c *Config, v int64) { c.MergeFiles = int(v) }, []int64{2}, []int64{1})
@@ -42,6 +40,31 @@ func TestConfigBounds(t *testing.T) {
 	check("page_cache_bytes", func(c *Config, v int64) { c.PageCacheBytes = units.Bytes(v) }, []int64{0}, []int64{-1})
 	check("catalogue_cache_bytes", func(c *Config, v int64) { c.CatalogueCacheBytes = units.Bytes(v) }, []int64{0}, []int64{-1})
 	check("log", func(c *Config, v int64) { c.Log.SegmentBytes = units.Bytes(v) }, []int64{4 << 10}, []int64{4<<10 - 1})
+}
+
+// TestHeadGrowsWithSeries: recent samples of very many series may take more memory, but not more
+// than a part of what the machine has, and never more than what is configured.
+func TestHeadGrowsWithSeries(t *testing.T) {
+	for _, c := range []struct {
+		set            units.Bytes
+		series, memory int64
+		most, begins   units.Bytes
+	}{
+		{0, 0, 0, 160 * units.MiB, 48 * units.MiB},
+		{0, 250_000, 64 << 30, 160 * units.MiB, 48 * units.MiB},
+		{0, 250_000 + 102_400, 64 << 30, 260 * units.MiB, 78 * units.MiB},
+		{0, 1 << 32, 16 << 30, units.GiB, units.GiB * 3 / 10},
+		{0, 1 << 32, 1 << 40, head.MaxBytes, head.MaxBytes * 3 / 10},
+		{0, 1 << 32, 1 << 30, 160 * units.MiB, 48 * units.MiB},
+		{0, 1 << 32, 0, 160 * units.MiB, 48 * units.MiB},
+		{20 * units.MiB, 1 << 32, 64 << 30, 20 * units.MiB, 6 * units.MiB},
+	} {
+		cfg := DefaultConfig()
+		cfg.HeadBytesMax = c.set
+		if most, begins := cfg.headBytesMax(c.series, c.memory), cfg.headBytes(c.series, c.memory); most != c.most || begins != c.begins {
+			t.Errorf("head_bytes_max %v, %d series, %d bytes of memory: %v and %v, want %v and %v", c.set, c.series, c.memory, most, begins, c.most, c.begins)
+		}
+	}
 }
 
 // TestCatalogueFails: after a commit failed it is unknown what is on disk, so the
@@ -167,4 +190,37 @@ func TestRewritesThatAreNotCommitted(t *testing.T) {
 		t.Errorf("the removal of an expired file: %v", err)
 	}
 	_ = s.Close()
+}
+
+// TestHeadLimit: the limit counts the series of the larger head, and returns to the usual one
+// when their samples are in files.
+func TestHeadLimit(t *testing.T) {
+	cfg := quietConfig("fsync")
+	s := mustOpen(t, vfs.NewMem(), cfg)
+	defer s.Close()
+	s.memory = 64 << 30
+	limit := func(active, frozen int64) {
+		t.Helper()
+		want := int64(headBytesLeast) + max(0, active-usualSeries, frozen-usualSeries)*int64(headBytesSeries)
+		if got := s.headMost(); got != want {
+			t.Errorf("%d and %d series: the limit is %d, want %d", active, frozen, got, want)
+		}
+	}
+	limit(0, 0)
+	usual, crowded := s.active.Load(), s.newHead()
+	var b store.Batch
+	for i := range 6000 {
+		b.AddLong(store.Ref(i*64), 1, 1, 0)
+	}
+	crowded.Append(&b, slices.Repeat([]model.Kind{model.Long}, 6000))
+	s.active.Store(crowded)
+	limit(6000*64, 0)
+	s.frozenRecords.Store(400_000)
+	limit(6000*64, 400_000)
+	s.active.Store(usual)
+	limit(0, 400_000)
+	c := newCrashSeries(1)[0]
+	c.writeOnce(context.Background(), s, 1000)
+	s.must(t, s.checkpoint())
+	limit(0, 0)
 }

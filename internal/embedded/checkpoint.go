@@ -142,9 +142,10 @@ func (s *Store) swapHead() (*swap, error) {
 		next:      s.series.NextID(),
 	}
 	s.order.define, s.order.forget = nil, nil
-	fresh := head.New(int64(s.cfg.headBytes()))
+	fresh := s.newHead()
 	s.active.Store(fresh)
 	s.headSince = s.now()
+	s.frozenRecords.Store(sw.head.Records())
 	s.frozenBytes.Store(sw.head.Expanded() + s.definedBytes.Swap(0))
 	s.publish(func(st *state) {
 		st.active, st.frozen, st.frozenDeletions = fresh, sw.head, sw.deletions
@@ -311,6 +312,7 @@ func (s *Store) commitCheckpoint(sw *swap, files []*openFile) error {
 		st.files = append(st.files, files...)
 	})
 	s.frozenBytes.Store(0)
+	s.frozenRecords.Store(0)
 	s.metrics.checkpointSamples.Add(float64(written))
 	if err := s.log.Current().Release(sw.log); err != nil {
 		s.logger.Warn("log segments could not be released; will retry with the next checkpoint", "error", err)

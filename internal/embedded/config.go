@@ -17,7 +17,7 @@ type Config struct {
 
 	Log wal.Config `yaml:"log" doc:"write-ahead log"`
 
-	HeadBytesMax units.Bytes `yaml:"head_bytes_max" doc:"Memory for recent samples and the names of new series, 2MiB to 2GiB. At 30 % of it they are written to files. At 100 %, writes and deletes wait until that is done. Byte strings, and samples of series that arrive out of order, count with their full length."`
+	HeadBytesMax units.Bytes `yaml:"head_bytes_max" doc:"Memory for recent samples and the names of new series, 2MiB to 2GiB. 0: 160MiB, plus 1KiB for each series beyond 250,000 whose samples are in memory, but at most a sixteenth of the memory of the machine or its control group. At 30 % of it they are written to files. At 100 %, writes and deletes wait until that is done. Byte strings, and samples of series that arrive out of order, count with their full length."`
 
 	MinFreeBytes units.Bytes `yaml:"min_free_bytes" doc:"Free disk space below which writes are refused, so that samples in memory can still be written to files. Writes resume at 1.25 times as much. A value below head_bytes_max may not leave enough space for that. 0 turns the check off."`
 
@@ -47,7 +47,6 @@ func DefaultConfig() Config {
 	return Config{
 		RowWidth:            3 * 7 * 24 * time.Hour,
 		Log:                 wal.DefaultConfig(),
-		HeadBytesMax:        160 * units.MiB,
 		CheckpointSamples:   6_000_000,
 		CheckpointInterval:  10 * time.Minute,
 		MergeFiles:          6,
@@ -59,17 +58,45 @@ func DefaultConfig() Config {
 	}
 }
 
-// headBytes leaves room for samples that arrive while files are written: writers wait only if
-// writing the files takes longer than gathering their samples.
-func (c *Config) headBytes() units.Bytes { return cmp.Or(c.HeadBytes, c.HeadBytesMax*3/10) }
+// While head_bytes_max is 0, recent samples may take headBytesLeast, and headBytesSeries more for each
+// series beyond usualSeries. A series with 8 samples in memory takes 160 bytes, with 16 samples 264. If a
+// checkpoint began at the same size with a million series as with a thousand, it would find one or two
+// samples of each, and write a chunk for these.
+const (
+	headBytesLeast  = 160 * units.MiB
+	headBytesSeries = units.KiB
+	usualSeries     = 250_000
+	headShare       = 16 // of the memory of the machine, one part
+)
+
+// headBytesMax is the most that recent samples of so many series may take on a machine with so
+// much memory; 0 if that is not known.
+func (c *Config) headBytesMax(series, memory int64) units.Bytes {
+	if c.HeadBytesMax != 0 {
+		return c.HeadBytesMax
+	}
+	wanted := headBytesLeast + units.Bytes(max(0, series-usualSeries))*headBytesSeries
+	return min(wanted, max(headBytesLeast, units.Bytes(memory/headShare)), head.MaxBytes)
+}
+
+// headBytes is the part of it at which a checkpoint begins. It leaves room for samples that arrive
+// while files are written: writers wait only if writing the files takes longer than gathering their
+// samples.
+func (c *Config) headBytes(series, memory int64) units.Bytes {
+	return cmp.Or(c.HeadBytes, c.headBytesMax(series, memory)*3/10)
+}
+
+// LargestHead returns the most that recent samples may take with any number of series on a machine with so much
+// memory, 0 if that is not known.
+func (c *Config) LargestHead(memory int64) units.Bytes { return c.headBytesMax(1<<32, memory) }
 
 // Validate reports every setting that cannot be used.
 func (c Config) Validate() error {
 	errs := []error{
 		units.Check(c.RowWidth >= time.Minute && c.RowWidth <= (1<<31-1)*time.Millisecond && c.RowWidth%time.Millisecond == 0,
 			"row_width", "whole milliseconds from 1m to 596h31m23.647s", c.RowWidth),
-		units.Check(c.HeadBytes == 0 || c.HeadBytes >= units.MiB && c.HeadBytes <= c.HeadBytesMax/2, "head_bytes", "1MiB to half of head_bytes_max, or 0", c.HeadBytes),
-		units.Range("head_bytes_max", c.HeadBytesMax, 2*units.MiB, head.MaxBytes),
+		units.Check(c.HeadBytes == 0 || c.HeadBytes >= units.MiB && c.HeadBytes <= c.headBytesMax(0, 0)/2, "head_bytes", "1MiB to half of head_bytes_max, or 0", c.HeadBytes),
+		units.Check(c.HeadBytesMax == 0 || c.HeadBytesMax >= 2*units.MiB && c.HeadBytesMax <= head.MaxBytes, "head_bytes_max", "2MiB to 2GiB, or 0", c.HeadBytesMax),
 		units.AtLeast("checkpoint_samples", c.CheckpointSamples, 1),
 		units.AtLeast("checkpoint_interval", c.CheckpointInterval, time.Second),
 		units.AtLeast("merge_files", c.MergeFiles, 2),

@@ -534,20 +534,20 @@ func TestFullHeadThatCannotBeWritten(t *testing.T) {
 		t.Fatalf("a checkpoint to a broken disk: %v", err)
 	}
 	s.must(t, write(t.Context(), 2)) // there is room yet
-	s.frozenBytes.Add(int64(s.cfg.HeadBytesMax))
+	s.frozenBytes.Add(s.headMost())
 	var unavailable *store.UnavailableError
 	if err := write(t.Context(), 3); !errors.As(err, &unavailable) || !errors.Is(err, broken) || !strings.Contains(err.Error(), "head_bytes_max") {
 		t.Errorf("writing to a head that is full and stays so: %v", err)
 	}
 	failing.Store(false)
 	s.must(t, s.checkpoint())
-	s.frozenBytes.Add(int64(s.cfg.HeadBytesMax))
+	s.frozenBytes.Add(s.headMost())
 	ended, cancel := context.WithTimeout(t.Context(), time.Second/2)
 	defer cancel()
 	if err := write(ended, 4); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "head_bytes_max") {
 		t.Errorf("writing to a full head: %v", err)
 	}
-	s.frozenBytes.Add(-int64(s.cfg.HeadBytesMax))
+	s.frozenBytes.Add(-s.headMost())
 	s.must(t, write(t.Context(), 5))
 }
 
@@ -557,13 +557,13 @@ func TestDeletesWaitForRoom(t *testing.T) {
 	s := mustOpen(t, vfs.NewMem(), quietConfig("fsync"))
 	defer s.Close()
 	newCrashSeries(1)[0].overwrite(t, s, 0, 10, 1)
-	s.frozenBytes.Add(int64(s.cfg.HeadBytesMax))
+	s.frozenBytes.Add(s.headMost())
 	ended, cancel := context.WithTimeout(context.Background(), time.Second/2)
 	defer cancel()
 	err := s.Delete(ended, store.Deletion{Metric: "crash", Range: model.AllTime})
 	if err == nil || !strings.Contains(err.Error(), "head_bytes_max") {
 		t.Errorf("a delete with a full head: %v", err)
 	}
-	s.frozenBytes.Add(-int64(s.cfg.HeadBytesMax))
+	s.frozenBytes.Add(-s.headMost())
 	s.must(t, erase(s, 0, 10))
 }

@@ -67,6 +67,7 @@ func newMetrics(s *Store) *metrics {
 	gauge("series_ids_left", "Series ids left for new series; ids of forgotten series count once they can be reused.", func() float64 { n, _ := s.series.Left(); return float64(n) })
 	gauge("head_samples", "Samples in the active head.", func() float64 { return float64(s.active.Load().Samples()) })
 	gauge("head_bytes", "Size of samples that are not in files yet, with the full length of byte strings, and of series names that are not in the catalogue yet.", func() float64 { return float64(s.buffered()) })
+	gauge("head_limit_bytes", "Size at which writes wait until samples are in files. While embedded.head_bytes_max is 0, it grows with the number of series whose samples are in memory.", func() float64 { return float64(s.headMost()) })
 	gauge("page_cache_bytes", "Memory of cached block file pages and their indexes.", func() float64 { return float64(s.cache.Bytes()) })
 	total("page_cache_hits_total", "Pages found in memory.", func() float64 { return float64(s.cache.Hits.Load()) })
 	total("page_cache_misses_total", "Pages read from files.", func() float64 { return float64(s.cache.Misses.Load()) })

@@ -18,8 +18,8 @@ import (
 	"varve/internal/embedded/catalogue"
 	"varve/internal/embedded/datadir"
 	"varve/internal/embedded/partition"
-	"varve/internal/head"
 	"varve/internal/index"
+	"varve/internal/machine"
 	"varve/internal/model"
 	"varve/internal/notify"
 	"varve/internal/registry"
@@ -130,7 +130,8 @@ func newStore(fs vfs.FS, dir string, cfg Config, o Options) *Store {
 	s.holds.changed = notify.New()
 	s.headSince = s.opened
 	s.growth.Begin(s.now())
-	s.active.Store(head.New(int64(s.cfg.headBytes())))
+	s.memory = machine.Memory()
+	s.active.Store(s.newHead())
 	s.current = &state{active: s.active.Load(), refs: 1}
 	s.layOut(s.current)
 	s.held = map[*state]struct{}{s.current: {}}

@@ -96,6 +96,7 @@ const MaxBytes = 2 << 30
 type Head struct {
 	shards  [shardCount]shard
 	samples atomic.Int64
+	pages   atomic.Int64
 	bytes   atomic.Int64
 	packed  atomic.Int64 // what Expanded counts beside bytes
 }
@@ -198,6 +199,10 @@ func (h *Head) Stamped() bool { return h.shards[0].stamped }
 // Samples is the number of samples applied, overwritten ones included.
 func (h *Head) Samples() int64 { return h.samples.Load() }
 
+// Records is the number of series that the head has a record for: those with samples, and their
+// neighbours by id.
+func (h *Head) Records() int64 { return h.pages.Load() * pageSize }
+
 // Bytes is the memory of samples and records, without spare room. What Delete leaves in
 // arenas counts until the head is dropped.
 func (h *Head) Bytes() int64 { return h.bytes.Load() }
@@ -250,8 +255,13 @@ func (h *Head) append(b *store.Batch, kinds []model.Kind, stampMS int64) {
 				s.setStamp(stampMS)
 			}
 		}
-		p, added := s.page(pi)
-		grown += added
+		p := s.at(pi)
+		if p == nil {
+			var added int64
+			p, added = s.addPage(pi)
+			h.pages.Add(1)
+			grown += added
+		}
 		if kinds[i].Variable() {
 			grown += s.addBytes(&p[slot], kinds[i], sample.TimeMS, b.Bytes(*sample), sample.TTL)
 			continue
@@ -275,23 +285,19 @@ func (h *Head) count(s *shard) {
 	}
 }
 
-// page returns the i-th page, made if needed, and the bytes added.
-func (s *shard) page(i uint32) (*page, int64) {
-	if p := s.at(i); p != nil {
-		return p, 0
-	}
-	grown := pageBytes
+// addPage makes the i-th page, and returns by how many bytes the shard grew.
+func (s *shard) addPage(i uint32) (p *page, grown int64) {
 	if need := int(i/dirPages) + 1; need > len(s.dirs) {
 		s.dirs = append(s.dirs, make([]*directory, need-len(s.dirs))...)
 	}
 	d := &s.dirs[i/dirPages]
 	if *d == nil {
 		*d = new(directory)
-		grown += dirBytes
+		grown = dirBytes
 	}
-	p := new(page)
+	p = new(page)
 	(*d)[i%dirPages] = p
-	return p, grown
+	return p, grown + pageBytes
 }
 
 // at returns the i-th page, nil if there is none.

@@ -819,3 +819,17 @@ func TestSamplesFarApart(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
+
+// TestRecords: series that are neighbours by id share the memory of their records.
+func TestRecords(t *testing.T) {
+	h := New(0)
+	for _, c := range []struct {
+		id   model.SeriesNumber
+		want int64
+	}{{3, 64}, {63, 64}, {64, 128}, {1 << 30, 192}, {1, 192}} {
+		write(h, c.id, sample{MS: 1})
+		if got := h.Records(); got != c.want {
+			t.Errorf("with series %d: %d records, want %d", c.id, got, c.want)
+		}
+	}
+}
