@@ -85,7 +85,7 @@ func (e *eraser) fragments() error {
 	newer := uint32(0) // the fragment before in the chain
 	for ref := r.fragment; ref != 0; {
 		f, older := s.fragment(ref)
-		if f.LastMS < e.without.StartMS && !r.shuffled {
+		if f.LastMS < e.without.StartMS && !r.disorder.is(shuffled) {
 			e.saw(r.min, f.LastMS) // the rest is older
 			return nil
 		}

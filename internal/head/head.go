@@ -13,7 +13,7 @@
 // are sealed at 32 samples. A sample takes 12.5 bytes open, about 3 in a fragment of 32 and
 // 1.2 in one of 256, which is also read in a quarter of the time:
 //
-//	series record --> open:      block -> block -> block      (arrival order)
+//	series record --> open:      newest -> older -> oldest    (in arrival order)
 //	              \-> fragments: newest -> older -> oldest    (each sorted)
 //
 //	fragment: +-----------+---------+--------+--------+-------------+---------------+
@@ -36,7 +36,7 @@
 //   - Samples of one series are applied in the order of the Append calls that carry
 //     them; the caller orders those calls. The last one wins.
 //   - A fragment never changes, so it is decoded without holding a lock.
-//   - Unless a series is marked as shuffled, its fragments ascend without overlap and
+//   - Unless a series is shuffled, its fragments ascend without overlap and
 //     every open sample is later than all of them. A sample that is late or overwrites
 //     another does not shuffle a series if it is later than all fragments.
 //   - A shard has at most 8 GiB of arena blocks, at least half full, and 4 GiB of open
@@ -139,8 +139,8 @@ type directory [dirPages]*page
 type record struct {
 	base     int64 // times of open blocks are offsets from base
 	min, max int64 // of all samples, valid if count > 0
-	first    uint32
-	tail     uint32
+	first    uint32 // block
+	newest   uint32 // block
 	fragment uint32
 	count    uint32 // samples applied, duplicates counted
 	life     uint32 // longest time-to-live of all samples, 0 = a sample has none
@@ -148,13 +148,23 @@ type record struct {
 	held     uint32 // bytes of open values of a variable kind
 	open     uint16 // samples in open blocks
 	kind     model.Kind
-	shuffled bool // a sample arrived that was not later than all fragments
+	disorder disorder
 }
+
+// disorder says how the samples of a series are out of order.
+type disorder uint8
+
+const (
+	shuffled disorder = 1 << iota // a sample arrived that was not later than all fragments
+	mixed                         // an open sample arrived that was not later than all before it
+)
+
+func (d disorder) is(one disorder) bool { return d&one != 0 }
 
 // block holds up to 8 samples in arrival order.
 type block struct {
 	offset [blockSize]int32 // ms from the record's base
-	next   uint32
+	older  uint32           // block of the series, or next unused block
 	value  [blockSize]uint64
 }
 
@@ -340,11 +350,9 @@ func (s *shard) prepare(r *record, kind model.Kind, ms int64, ttl uint32) (grown
 	if r.open > 0 && (ttl != r.ttl || int64(int32(offset)) != offset) {
 		grown = s.seal(r)
 	}
-	if ms <= r.max && r.fragment != 0 && !r.shuffled {
-		if last, _ := s.fragment(r.fragment); ms <= last.LastMS {
-			r.shuffled = true
-			s.packed += int64(r.count-uint32(r.open)) * columnBytes
-		}
+	if ms <= r.max {
+		r.disorder |= mixed
+		s.shuffle(r, ms)
 	}
 	r.min, r.max = min(r.min, ms), max(r.max, ms)
 	if r.life != 0 {
@@ -355,8 +363,20 @@ func (s *shard) prepare(r *record, kind model.Kind, ms int64, ttl uint32) (grown
 	}
 	if r.open == 0 {
 		r.base, r.ttl = ms, ttl
+		r.disorder &^= mixed
 	}
 	return grown
+}
+
+// shuffle notes that r is shuffled if a sample at ms is not later than all fragments.
+func (s *shard) shuffle(r *record, ms int64) {
+	if r.fragment == 0 || r.disorder.is(shuffled) {
+		return
+	}
+	if last, _ := s.fragment(r.fragment); ms <= last.LastMS {
+		r.disorder |= shuffled
+		s.packed += int64(r.count-uint32(r.open)) * columnBytes
+	}
 }
 
 // put adds a sample to r's open ones. prepare must have run.
@@ -366,16 +386,14 @@ func (s *shard) put(r *record, ms int64, value uint64) (grown int64) {
 		n := s.newBlock()
 		if r.first == 0 {
 			r.first = n
-		} else {
-			s.block(r.tail).next = n
 		}
-		r.tail = n
+		s.block(n).older, r.newest = r.newest, n
 		grown = s.blockBytes()
 	}
-	b := s.block(r.tail)
+	b := s.block(r.newest)
 	b.offset[at], b.value[at] = int32(ms-r.base), value
 	if s.stamped {
-		s.stampsOf(r.tail)[at] = s.stamp
+		s.stampsOf(r.newest)[at] = s.stamp
 	}
 	r.open++
 	r.count++
@@ -391,7 +409,7 @@ func (s *shard) extend(r *record, ref store.Ref, samples []store.Sample) (n int)
 	if at == 0 || len(samples) == 0 || samples[0].Ref != ref {
 		return 0
 	}
-	b := s.block(r.tail)
+	b := s.block(r.newest)
 	for n < len(samples) && at < blockSize-1 {
 		sample := &samples[n]
 		offset := sample.TimeMS - r.base
@@ -400,7 +418,7 @@ func (s *shard) extend(r *record, ref store.Ref, samples []store.Sample) (n int)
 		}
 		b.offset[at], b.value[at] = int32(offset), sample.Value
 		if s.stamped {
-			s.stampsOf(r.tail)[at] = s.stamp
+			s.stampsOf(r.newest)[at] = s.stamp
 		}
 		r.max = sample.TimeMS
 		at++
@@ -418,7 +436,7 @@ func (s *shard) newBlock() uint32 {
 	if s.free != 0 {
 		ref := s.free
 		b := s.block(ref)
-		s.free, b.next = b.next, 0
+		s.free = b.older
 		return ref
 	}
 	if int(s.used) == len(s.slabs)*slabBlocks {
@@ -439,7 +457,7 @@ func (s *shard) seal(r *record) (grown int64) {
 	s.sorter.Sort(r.kind, c)
 	grown = s.storeColumns(r, c)
 	s.packed += max(0, int64(r.held)-int64(len(s.encoded)))
-	if r.shuffled {
+	if r.disorder.is(shuffled) {
 		s.packed += int64(c.Len()) * columnBytes
 	}
 	if c.Len() < listSamples {
@@ -469,9 +487,9 @@ func (s *shard) release(r *record) (grown int64) {
 	blocks := (r.open + blockSize - 1) / blockSize
 	grown = -int64(blocks) * s.blockBytes()
 	s.busy -= uint32(blocks)
-	s.block(r.tail).next, s.free = s.free, r.first
+	s.block(r.first).older, s.free = s.free, r.newest
 	s.waste += int(r.held)
-	r.first, r.tail, r.open, r.held = 0, 0, 0, 0
+	r.first, r.newest, r.open, r.held = 0, 0, 0, 0
 	if s.waste >= wasteMin && s.waste >= len(s.data)/2 {
 		grown += s.clearWaste()
 	}
@@ -504,28 +522,51 @@ func (s *shard) clearWaste() (grown int64) {
 
 // moveOpen copies r's open byte strings to live and updates r's references.
 func (s *shard) moveOpen(r *record, live []byte) []byte {
-	ref := r.first
-	for left := r.open; left > 0; {
+	var blocks openBlocks
+	for _, ref := range s.openSince(r, math.MinInt64, &blocks) {
 		b := s.block(ref)
-		n := min(left, blockSize)
-		for i := range n {
+		for i := range r.openIn(ref) {
 			at, size := b.value[i]>>32, b.value[i]&math.MaxUint32
 			b.value[i] = uint64(len(live))<<32 | size
 			live = append(live, s.data[at:at+size]...)
 		}
-		left -= n
-		ref = b.next
 	}
 	return live
 }
 
+// openBlocks has room for the blocks of a series.
+type openBlocks [sealMost / blockSize]uint32
+
+// openSince returns the blocks that have all open samples from a time on, oldest first, in the memory of
+// blocks.
+func (s *shard) openSince(r *record, fromMS int64, blocks *openBlocks) []uint32 {
+	at := len(blocks)
+	for ref := r.newest; ref != 0 && r.open > 0; {
+		at--
+		blocks[at] = ref
+		b := s.block(ref)
+		if ref == r.first || !r.disorder.is(mixed) && r.base+int64(b.offset[0]) <= fromMS {
+			break
+		}
+		ref = b.older
+	}
+	return blocks[at:]
+}
+
+// openIn returns how many samples a block of r has: only the newest one may have room.
+func (r *record) openIn(ref uint32) int {
+	if ref == r.newest {
+		return int(r.open-1)%blockSize + 1
+	}
+	return blockSize
+}
+
 // copyOpen appends r's open samples of a range in arrival order; times may repeat.
 func (s *shard) copyOpen(r *record, within model.TimeRange, c *model.Columns, stamps bool) {
-	ref := r.first
-	for left := r.open; left > 0; {
+	var blocks openBlocks
+	for _, ref := range s.openSince(r, within.StartMS, &blocks) {
 		b := s.block(ref)
-		n := min(left, blockSize)
-		for i := range n {
+		for i := range r.openIn(ref) {
 			ms := r.base + int64(b.offset[i])
 			if !within.Contains(ms) {
 				continue
@@ -543,8 +584,6 @@ func (s *shard) copyOpen(r *record, within model.TimeRange, c *model.Columns, st
 				c.Stamps = append(c.Stamps, s.stampBase+int64(s.stampsOf(ref)[i]))
 			}
 		}
-		left -= n
-		ref = b.next
 	}
 }
 

@@ -129,7 +129,7 @@ func measured(h *Head) (n int64, err error) {
 			}
 		}
 		free := uint32(0)
-		for ref := s.free; ref != 0; ref = s.block(ref).next {
+		for ref := s.free; ref != 0; ref = s.block(ref).older {
 			if free++; free > s.used {
 				return 0, fmt.Errorf("shard %d: free blocks form a ring", i)
 			}
@@ -224,8 +224,8 @@ func TestOrder(t *testing.T) {
 			write(h, long, c.in...)
 			wantSamples(t, h, long, model.AllTime, c.want...)
 			si, pi, slot := locate(long)
-			if r := h.shards[si].record(pi, slot); r.shuffled != c.shuffled {
-				t.Errorf("shuffled is %v", r.shuffled)
+			if r := h.shards[si].record(pi, slot); r.disorder.is(shuffled) != c.shuffled {
+				t.Errorf("shuffled is %v", r.disorder.is(shuffled))
 			}
 			var run Run
 			if _, err := h.Snapshot(long, model.AllTime, &run); err != nil || len(run.Fragments) != c.fragments {

@@ -77,11 +77,11 @@ func (r *Run) Reduce(f Fragment, cut *chunk.Cut, dst []model.Stats) (_ []model.S
 func (h *Head) Snapshot(id model.SeriesNumber, within model.TimeRange, run *Run) (bool, error) {
 	run.Fragments, run.Kind = run.Fragments[:0], 0
 	run.Open.Reset()
-	shuffled, ok := h.collect(id, within, run)
+	d, ok := h.collect(id, within, run)
 	if !ok {
 		return false, nil
 	}
-	if !shuffled {
+	if !d.is(shuffled) {
 		run.sorter.Sort(run.Kind, &run.Open)
 		return true, nil
 	}
@@ -89,28 +89,28 @@ func (h *Head) Snapshot(id model.SeriesNumber, within model.TimeRange, run *Run)
 }
 
 // collect copies references to fragments, oldest first, and the open samples.
-func (h *Head) collect(id model.SeriesNumber, within model.TimeRange, run *Run) (shuffled, ok bool) {
+func (h *Head) collect(id model.SeriesNumber, within model.TimeRange, run *Run) (d disorder, ok bool) {
 	si, pi, slot := locate(id)
 	s := &h.shards[si]
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	r := s.record(pi, slot)
 	if r == nil {
-		return false, false
+		return 0, false
 	}
 	run.Kind = r.kind
 	for ref := r.fragment; ref != 0; {
 		f, older := s.fragment(ref)
 		if f.LastMS >= within.StartMS && f.FirstMS <= within.EndMS {
 			run.Fragments = append(run.Fragments, f)
-		} else if !r.shuffled && f.LastMS < within.StartMS {
+		} else if !r.disorder.is(shuffled) && f.LastMS < within.StartMS {
 			break
 		}
 		ref = older
 	}
 	slices.Reverse(run.Fragments)
 	s.copyOpen(r, within, &run.Open, run.Stamps && s.stamped)
-	return r.shuffled, true
+	return r.disorder, true
 }
 
 // Arrivals fills run with all samples of series id in arrival order: neither fragments
