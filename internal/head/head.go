@@ -164,7 +164,7 @@ func (d disorder) is(one disorder) bool { return d&one != 0 }
 // block holds up to 8 samples in arrival order.
 type block struct {
 	offset [blockSize]int32 // ms from the record's base
-	older  uint32           // block of the series, or next unused block
+	older  uint32           // block of the series, or next unused block; 0 = none
 	value  [blockSize]uint64
 }
 
@@ -541,11 +541,11 @@ type openBlocks [sealMost / blockSize]uint32
 // blocks.
 func (s *shard) openSince(r *record, fromMS int64, blocks *openBlocks) []uint32 {
 	at := len(blocks)
-	for ref := r.newest; ref != 0 && r.open > 0; {
+	for ref := r.newest; ref != 0; {
 		at--
 		blocks[at] = ref
 		b := s.block(ref)
-		if ref == r.first || !r.disorder.is(mixed) && r.base+int64(b.offset[0]) <= fromMS {
+		if !r.disorder.is(mixed) && r.base+int64(b.offset[0]) <= fromMS {
 			break
 		}
 		ref = b.older

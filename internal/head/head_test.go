@@ -424,6 +424,10 @@ func TestDelete(t *testing.T) {
 		{"all but the ends", model.TimeRange{StartMS: 1, EndMS: 98}, 2, 2},
 		{"exactly all", model.TimeRange{StartMS: 0, EndMS: 99}, 0, 0},
 		{"all of time", model.AllTime, 0, 0},
+		{"the last sample of a fragment", model.TimeRange{StartMS: sealLeast - 1, EndMS: sealLeast - 1}, 99, 99},
+		{"the first sample of a fragment", model.TimeRange{StartMS: sealLeast, EndMS: sealLeast}, 99, 99},
+		{"a fragment", model.TimeRange{StartMS: sealLeast, EndMS: 2*sealLeast - 1}, 100 - sealLeast, 100 - sealLeast},
+		{"the open samples", model.TimeRange{StartMS: 3 * sealLeast, EndMS: 99}, 3 * sealLeast, 3 * sealLeast},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := fill()
@@ -434,12 +438,50 @@ func TestDelete(t *testing.T) {
 			if err != nil || len(got) != c.left || ok != (c.left > 0) || h.Count(long) != c.count {
 				t.Errorf("%d samples, %v, %v, count %d", len(got), ok, err, h.Count(long))
 			}
+			if i := slices.IndexFunc(got, func(s sample) bool { return c.r.Contains(s.MS) }); i >= 0 {
+				t.Errorf("%v is still there", got[i])
+			}
 			if listed := len(slices.Collect(h.Series())) > 0; listed != (c.left > 0) {
 				t.Errorf("listed: %v", listed)
 			}
 			checkBytes(t, h)
 		})
 	}
+}
+
+// TestOpenSince: a read of the newest samples walks only their blocks, unless samples came out of
+// order since the last fragment. Then an older block may have newer samples.
+func TestOpenSince(t *testing.T) {
+	const long = 1
+	h := New(MaxBytes) // seals at sealMost samples
+	next := int64(0)
+	add := func(samples int) {
+		for range samples {
+			write(h, long, sample{MS: next})
+			next++
+		}
+	}
+	want := func(why string, fromMS int64, want int) {
+		t.Helper()
+		si, pi, slot := locate(long)
+		var blocks openBlocks
+		got := h.shards[si].openSince(h.shards[si].record(pi, slot), fromMS, &blocks)
+		if len(got) != want {
+			t.Errorf("%s: %d blocks of samples from %d on, want %d", why, len(got), fromMS, want)
+		}
+	}
+	add(64)
+	want("in order", 0, 8)
+	want("in order", 55, 2)
+	want("in order", 56, 1)
+	want("in order", 1000, 1)
+	write(h, long, sample{MS: next - 1})
+	want("a sample came again", 56, 9)
+	add(sealMost - 65)
+	want("sealed", 0, 0)
+	add(16)
+	want("in order since the last fragment", next-1, 1)
+	wantSamples(t, h, long, model.TimeRange{StartMS: next - 9, EndMS: next - 8}, sample{MS: next - 9}, sample{MS: next - 8})
 }
 
 // TestDamageIsAnError: samples that cannot be decoded are an error for every reader,
