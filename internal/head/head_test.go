@@ -330,7 +330,8 @@ func TestShuffledNumbersCountInFull(t *testing.T) {
 	for i := range int64(samples) {
 		write(h, number, sample{MS: i})
 	}
-	if n := h.Expanded(); n > samples*columnBytes/2 || n != h.Bytes() {
+	const numberBytes = 8 + 8 // a time and a value
+	if n := h.Expanded(); n > samples*numberBytes/2 || n != h.Bytes() {
 		t.Errorf("%d samples in order count as %d bytes, stored in %d", samples, n, h.Bytes())
 	}
 	for i := range int64(samples) {
@@ -340,7 +341,7 @@ func TestShuffledNumbersCountInFull(t *testing.T) {
 	if _, err := h.Snapshot(number, model.AllTime, run); err != nil {
 		t.Fatal(err)
 	}
-	least := int64(samples-sealLeast)*columnBytes + int64(samples)*columnBytes
+	least := int64(samples-sealLeast)*numberBytes + int64(samples)*numberBytes
 	if n := h.Expanded(); n < least || n > least+least/5 {
 		t.Errorf("%d samples, half of them sent again, count as %d bytes, want at least %d", 2*samples, n, least)
 	}
@@ -359,8 +360,30 @@ func TestSmallFragmentsCountInFull(t *testing.T) {
 	h.Arrivals(number, run)
 	if list := int64(cap(run.Fragments)) * int64(unsafe.Sizeof(Fragment{})); len(run.Fragments) < samples-2 || h.Expanded() < h.Bytes()+list {
 		t.Errorf("%d fragments count as %d bytes, want at least %d and their list of %d", len(run.Fragments), h.Expanded(), h.Bytes(), list)
+	} else if h.Expanded() > h.Bytes()+2*list {
+		t.Errorf("%d fragments count as %d bytes, want at most %d and twice their list of %d", len(run.Fragments), h.Expanded(), h.Bytes(), list)
 	}
 	checkBytes(t, h)
+}
+
+// TestBatchOverShardsCountsInFull: a batch of series in several shards counts as much as a batch
+// for each of them.
+func TestBatchOverShardsCountsInFull(t *testing.T) {
+	ids := []model.SeriesNumber{1, 1 + 6*pageSize, 1 + 12*pageSize} // of numbers
+	one, each := New(0), New(0)
+	for i := range int64(1000) {
+		var b store.Batch
+		var kinds []model.Kind
+		for _, id := range ids {
+			s := sample{MS: i % 500}
+			kinds = append(kinds, addTo(&b, id, s))
+			write(each, id, s)
+		}
+		one.Append(&b, kinds)
+	}
+	if got, want := one.Expanded(), each.Expanded(); got != want || got <= one.Bytes() {
+		t.Errorf("%d bytes of shuffled series count as %d, want %d", one.Bytes(), got, want)
+	}
 }
 
 // TestShuffledFitsItsSize: a shuffled series is read as a whole, with offsets of 32
