@@ -616,6 +616,21 @@ func TestIdle(t *testing.T) {
 	}
 }
 
+// TestIdleSeriesAreForgottenInTime: nobody has to ask for it.
+func TestIdleSeriesAreForgottenInTime(t *testing.T) {
+	cfg := tinyConfig()
+	cfg.MaxIdleSeries = 10
+	s := mustOpen(t, vfs.NewMem(), cfg, Options{Sink: newRemote(), idleInterval: time.Millisecond})
+	defer s.Close()
+	for i := range 20 {
+		put(t, s, testSeries("old", i), 1, 1)
+	}
+	if _, err := s.Flush(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "idle series are forgotten", func() bool { return s.SeriesCount() == 0 })
+}
+
 // TestLocked: a second process is refused.
 func TestLocked(t *testing.T) {
 	fs := vfs.NewMem()

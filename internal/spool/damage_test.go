@@ -41,6 +41,45 @@ func TestDamagedLog(t *testing.T) {
 	}
 }
 
+// TestDamagedLogThatIsDrained: a segment of which all samples are drained, and which is there again
+// after a power cut, is not read.
+func TestDamagedLogThatIsDrained(t *testing.T) {
+	disk := vfs.NewMem()
+	waiting(t, disk, patient(tinyConfig()), false)
+	log := disk.PathJoin("spool", logName)
+	first := disk.PathJoin(log, segments(t, disk)[0].FileName())
+	if err := vfs.Copy(disk, first, "again"); err != nil {
+		t.Fatal(err)
+	}
+	s := mustOpen(t, disk, patient(tinyConfig()), Options{Sink: newRemote()})
+	if _, err := s.Flush(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	put(t, s, testSeries("later", 1), 7, 1, 2)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := disk.Stat(first); err == nil {
+		t.Fatalf("%s is still there", first)
+	}
+	if err := disk.Rename("again", first); err != nil {
+		t.Fatal(err)
+	}
+	damage(t, disk, first)
+	want, key := content{}, string(testSeries("later", 1).AppendKey(nil))
+	want.set(key, 1, longText(7))
+	want.set(key, 2, longText(7))
+	sink := newRemote()
+	s = mustOpen(t, disk, patient(tinyConfig()), Options{Sink: sink})
+	defer s.Close()
+	if _, err := s.Flush(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := sink.content().diff(want); err != nil {
+		t.Error(err)
+	}
+}
+
 // checkWaiting opens a spool and compares what it holds.
 func checkWaiting(t *testing.T, disk vfs.FS, want content) {
 	t.Helper()

@@ -3,6 +3,7 @@ package spool
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -67,6 +68,22 @@ func TestSpoolLockThatCannotBeOpened(t *testing.T) {
 	}
 	if s != nil {
 		s.Close()
+	}
+}
+
+// stuckLock is a lock that cannot be released.
+type stuckLock struct{ io.Closer }
+
+var errStuck = errors.New("the lock is stuck")
+
+func (l stuckLock) Close() error { return errors.Join(errStuck, l.Closer.Close()) }
+
+// Close reports that the next process may find the spool locked.
+func TestLockThatIsNotReleased(t *testing.T) {
+	s := mustOpen(t, vfs.NewMem(), tinyConfig(), Options{})
+	s.lock = stuckLock{s.lock}
+	if err := s.Close(); !errors.Is(err, errStuck) {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -385,3 +385,19 @@ func TestClockIsSetBackWithoutSamples(t *testing.T) {
 		t.Errorf("%d generations, want the one with samples", n)
 	}
 }
+
+// TestClockIsSetBackWhileNothingArrives: samples that wait get stamps of the right clock although there
+// are no further writes and flushes.
+func TestClockIsSetBackWhileNothingArrives(t *testing.T) {
+	clock := newClock()
+	s := mustOpen(t, vfs.NewMem(), patient(tinyConfig()), clock.options(nil))
+	defer s.Close()
+	put(t, s, testSeries("load", 1), 1, 1)
+	clock.add(-24 * time.Hour)
+	until(t, "samples that wait follow the clock", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		waiting := s.frozenLocked()
+		return len(waiting) == 1 && waiting[0].stampMS.Load() <= clock.ms.Load()+1
+	})
+}
