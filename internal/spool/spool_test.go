@@ -102,6 +102,19 @@ func TestMarksOnly(t *testing.T) {
 	}
 }
 
+// TestMarksAreTidiedInTime: the log of a spool that was only flushed is given up although nothing more
+// arrives.
+func TestMarksAreTidiedInTime(t *testing.T) {
+	s := mustOpen(t, vfs.NewMem(), tinyConfig(), Options{Sink: newRemote()})
+	defer s.Close()
+	for range 500 {
+		if _, err := s.Flush(within(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, "the log is small", func() bool { return s.Health().LogBytes <= 4<<10 })
+}
+
 // TestNamesBesideHeldViews: what a view still holds of a drained generation is
 // listed by that view, and not by one that was opened later.
 func TestNamesBesideHeldViews(t *testing.T) {
