@@ -462,6 +462,31 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// TestOrderOfTags: a series is the same in whatever order its tags are sent, and only the first order
+// counts as a new series.
+func TestOrderOfTags(t *testing.T) {
+	r := &ingesttest.Recorder{}
+	p, _ := ingesttest.NewPipeline(r, func(c *ingest.Config) { c.MaxSeries = 1 })
+	w := p.NewWriter(p.Protocol("test"), "peer", 0)
+	a, b, c := model.Tag{Name: "a", Value: "3"}, model.Tag{Name: "b", Value: "2"}, model.Tag{Name: "c", Value: "1"}
+	for i, tags := range [][]model.Tag{{b, c, a}, {a, b, c}, {c, b, a}} {
+		_, err := w.Ingest(context.Background(), 1, func() error {
+			alias, err := w.Resolve(model.Long, []byte("m"), []byte{byte(i)}, &ingest.Names{Metric: "m", Tags: slices.Clone(tags)})
+			if err == nil {
+				w.Batch().AddLong(alias.Ref, int64(i), 1, 0)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{"m{a=3,b=2,c=1} long 0 1", "m{a=3,b=2,c=1} long 1 1", "m{a=3,b=2,c=1} long 2 1"}
+	if got := r.Samples(); !slices.Equal(got, want) || r.SeriesCount() != 1 {
+		t.Errorf("%d series: %q, want one: %q", r.SeriesCount(), got, want)
+	}
+}
+
 // TestAliasesStayRight sends more series than the cache holds, in changing
 // orders, from several connections, while references become void.
 func TestAliasesStayRight(t *testing.T) {

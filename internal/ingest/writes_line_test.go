@@ -42,3 +42,17 @@ func TestBodyReleasedTwice(t *testing.T) {
 		t.Error("a released body has bytes")
 	}
 }
+
+// TestSizesOfBuffers: a buffer has the least size that is kept and suffices, and the size asked for
+// beyond those.
+func TestSizesOfBuffers(t *testing.T) {
+	largest := bufferSizes[len(bufferSizes)-1]
+	for _, c := range []struct{ size, want int }{
+		{1, bufferSizes[0]}, {bufferSizes[0], bufferSizes[0]}, {bufferSizes[0] + 1, bufferSizes[1]}, {bufferSizes[1] + 1, bufferSizes[2]},
+		{largest, largest}, {largest + 1, largest + 1},
+	} {
+		if b := newBuffer(c.size); len(b) != 0 || cap(b) != c.want {
+			t.Errorf("a buffer for %d bytes has %d, and room for %d, want %d", c.size, len(b), cap(b), c.want)
+		}
+	}
+}
