@@ -8,7 +8,9 @@ import (
 	"net/http/httptest"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"varve/internal/httpapi"
@@ -173,4 +175,30 @@ func TestNewID(t *testing.T) {
 		}
 		seen[id] = true
 	}
+}
+
+// TestStatusOfABusyServer: while other requests are parsed, the status of a task is refused and not
+// answered without what depends on its text.
+func TestStatusOfABusyServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _, _ := brittleHarness(t, false)
+		release := make(chan struct{})
+		var others sync.WaitGroup
+		for range 1000 {
+			others.Go(func() {
+				_ = h.scheduler.engine.Parse(t.Context(), query.LaneOf(1), func() error { <-release; return nil })
+			})
+		}
+		synctest.Wait()
+		w := httptest.NewRecorder()
+		h.mux.ServeHTTP(w, httptest.NewRequest("GET", "/api/v1/rollups/status/t", nil))
+		close(release)
+		others.Wait()
+		if w.Code != http.StatusServiceUnavailable {
+			t.Errorf("meanwhile the status is %d %s", w.Code, w.Body)
+		}
+		if got := h.do(200, "GET", "/api/v1/rollups/status/t", ""); !strings.Contains(got, `"lag":`) {
+			t.Errorf("later the status is %s", got)
+		}
+	})
 }

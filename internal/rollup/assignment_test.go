@@ -501,6 +501,19 @@ func TestChoice(t *testing.T) {
 	}
 }
 
+// TestChoiceStays: nodes of different versions choose the same node for a task.
+func TestChoiceStays(t *testing.T) {
+	a := &assignments{}
+	m := members{varve: map[string]bool{"a": true, "b": true, "c": true, "d": true}}
+	var chosen strings.Builder
+	for i := range 24 {
+		chosen.WriteString(a.choice(fmt.Sprint("task", i), m))
+	}
+	if got, want := chosen.String(), "bcadaadbbcbbbadaaacbddab"; got != want {
+		t.Errorf("the tasks are for %s, want %s", got, want)
+	}
+}
+
 // TestReleaseOfTasks: a node that stops leaves no task assigned to it. A KairosDB node that starts takes a
 // task of a node that is gone only if there are more tasks than KairosDB nodes.
 func TestReleaseOfTasks(t *testing.T) { synctest.Test(t, testReleaseOfTasks) }
