@@ -137,8 +137,8 @@ type directory [dirPages]*page
 // record is the state of one series. Block and fragment references are 0 for
 // none.
 type record struct {
-	base     int64 // times of open blocks are offsets from base
-	min, max int64 // of all samples, valid if count > 0
+	base     int64  // times of open blocks are offsets from base
+	min, max int64  // of all samples, valid if count > 0
 	first    uint32 // block
 	newest   uint32 // block
 	fragment uint32
