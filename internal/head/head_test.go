@@ -552,6 +552,40 @@ func TestDamageIsAnError(t *testing.T) {
 	}
 }
 
+// TestDeleteBesideDamage: only what a delete cuts through is decoded. A series is gone when its damaged
+// samples are deleted as well, although a delete before has failed.
+func TestDeleteBesideDamage(t *testing.T) {
+	const long = 1
+	damaged := func(fragment int) (*Head, Fragment) {
+		h := New(0)
+		for i := range int64(3 * sealLeast) {
+			write(h, long, sample{MS: i})
+		}
+		var run Run
+		h.Arrivals(long, &run)
+		f := run.Fragments[fragment]
+		for i := range f.encoded {
+			f.encoded[i] = 0xFF
+		}
+		return h, f
+	}
+	h, last := damaged(2)
+	if err := h.Delete(long, model.TimeRange{StartMS: 1, EndMS: last.FirstMS - 1}); err != nil {
+		t.Errorf("before the damage: %v", err)
+	}
+	h, first := damaged(0)
+	if err := h.Delete(long, model.TimeRange{StartMS: first.LastMS, EndMS: math.MaxInt64}); err == nil {
+		t.Error("deleted one of the damaged samples, and all later ones")
+	}
+	if err := h.Delete(long, model.TimeRange{StartMS: first.FirstMS, EndMS: first.LastMS}); err != nil {
+		t.Errorf("delete all that are left: %v", err)
+	}
+	if span, ok := h.Span(long); ok {
+		t.Errorf("samples of %v are left", span)
+	}
+	checkBytes(t, h)
+}
+
 // TestDeleteGivesBack deletes and rewrites many times: open samples must not
 // accumulate.
 func TestDeleteGivesBack(t *testing.T) {
