@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
 	dto "github.com/prometheus/client_model/go"
 
 	"varve/internal/embedded/datadir"
+	"varve/internal/embedded/partition"
 	"varve/internal/model"
 	"varve/internal/store"
 	"varve/internal/units"
@@ -47,6 +49,50 @@ func TestLargeHeadIsWritten(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatal("the head stays in memory")
 		}
+	}
+}
+
+// TestFilesOfACheckpoint: a partition with enough samples has a file of its own, whether these are of
+// one series or several, sealed or open, beside samples of other partitions or not. Others share a file.
+func TestFilesOfACheckpoint(t *testing.T) {
+	cfg := quietConfig(wal.Fsync)
+	cfg.RowWidth = 24 * time.Hour
+	s := mustOpen(t, vfs.NewMem(), cfg)
+	defer s.Close()
+	var starts [4]int64
+	for i := range starts {
+		starts[i] = s.width.Partition(crashOrigin) + int64(i)*s.width.Width
+	}
+	const enough = partition.DenseSamples
+	var b store.Batch
+	b.Reset(s.Epoch())
+	add := func(host string, fromMS, samples int64) {
+		ref, err := s.Create(t.Context(), model.Series{Metric: "m", Type: model.TypeLong, Tags: model.MustTags("host", host)})
+		s.must(t, err)
+		for i := range samples {
+			b.AddLong(ref, fromMS+i, i, 0)
+		}
+	}
+	add("a", starts[0], enough-1)
+	add("b", starts[1]-1, 1)
+	add("b", starts[1], enough)
+	add("b", starts[2], 1)
+	add("b", starts[3], 1)
+	s.must(t, s.Append(t.Context(), &b))
+	s.must(t, s.checkpoint())
+	st := s.acquire()
+	defer s.release(st)
+	got := map[model.TimeRange]int64{}
+	for _, f := range st.files {
+		got[f.Range()] = f.Samples
+	}
+	want := map[model.TimeRange]int64{
+		{StartMS: starts[0], EndMS: starts[1] - 1}:          enough,
+		{StartMS: starts[1], EndMS: starts[1] + enough - 1}: enough,
+		{StartMS: starts[2], EndMS: starts[3]}:              2,
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("samples of the files by range (-want +got):\n%s", d)
 	}
 }
 
