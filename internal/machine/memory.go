@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -48,21 +49,29 @@ func meminfoTotal(text []byte) int64 {
 	return math.MaxInt64
 }
 
-// cgroupLimits lists the files that may hold a limit: of version 2, from the
-// process' own group up, and of version 1.
+// cgroupLimits lists the files that may hold a limit of this process.
 func cgroupLimits() []string {
-	files := []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}
-	text, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		return files
-	}
+	text, _ := os.ReadFile("/proc/self/cgroup")
+	return limitsOf(text)
+}
+
+// limitsOf lists the files that may hold a limit, by the text of /proc/self/cgroup: of version 2 and of the
+// controller of memory of version 1, from the group of the process up. A container may see its group
+// as the root, and its path from outside.
+func limitsOf(text []byte) []string {
+	const v1, v2 = "/sys/fs/cgroup/memory", "/sys/fs/cgroup"
+	files := []string{v2 + "/memory.max", v1 + "/memory.limit_in_bytes"}
 	for line := range strings.Lines(string(text)) {
-		own, ok := strings.CutPrefix(strings.TrimSpace(line), "0::")
-		if !ok {
+		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
+		controllers, own, _ := strings.Cut(rest, ":")
+		root, name := v2, "/memory.max"
+		if slices.Contains(strings.Split(controllers, ","), "memory") {
+			root, name = v1, "/memory.limit_in_bytes"
+		} else if controllers != "" {
 			continue
 		}
 		for ; strings.HasPrefix(own, "/") && own != "/"; own = path.Dir(own) {
-			files = append(files, "/sys/fs/cgroup"+own+"/memory.max")
+			files = append(files, root+own+name)
 		}
 	}
 	return files

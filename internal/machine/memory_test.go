@@ -1,6 +1,9 @@
 package machine
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 func TestMeminfo(t *testing.T) {
 	if n := meminfoTotal([]byte("MemTotal:       16384 kB\nMemFree: 1 kB\n")); n != 16<<20 {
@@ -9,6 +12,23 @@ func TestMeminfo(t *testing.T) {
 	for _, text := range []string{"", "MemTotal:", "MemTotal: -5 kB", "MemTotal: x kB"} {
 		if n := meminfoTotal([]byte(text)); n < 1<<60 {
 			t.Errorf("%q: %d", text, n)
+		}
+	}
+}
+
+func TestLimitsOfControlGroups(t *testing.T) {
+	const v1, v2 = "/sys/fs/cgroup/memory", "/sys/fs/cgroup"
+	for text, want := range map[string][]string{
+		"":                                    nil,
+		"0::/\n":                              nil,
+		"0::/system.slice/varve.service\n":    {v2 + "/system.slice/varve.service/memory.max", v2 + "/system.slice/memory.max"},
+		"4:memory:/a/b\n1:cpu:/c\n0::/\n":     {v1 + "/a/b/memory.limit_in_bytes", v1 + "/a/memory.limit_in_bytes"},
+		"5:cpu,memory:/a\n9:name=memory:/b\n": {v1 + "/a/memory.limit_in_bytes"},
+		"3:memory\n:\nmemory:/\n4:memory:x\n": nil,
+	} {
+		want = append([]string{v2 + "/memory.max", v1 + "/memory.limit_in_bytes"}, want...)
+		if got := limitsOf([]byte(text)); !slices.Equal(got, want) {
+			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}
 }
