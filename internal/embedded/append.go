@@ -67,13 +67,16 @@ func (s *Store) buffered() int64 {
 	return s.active.Load().Expanded() + s.definedBytes.Load() + s.frozenBytes.Load()
 }
 
+// means returns what there is for recent samples.
+func (s *Store) means() means { return means{s.memory, s.diskRoom.Load()} }
+
 // headMost is the size of samples in memory at which writers wait.
 func (s *Store) headMost() int64 {
-	return int64(s.cfg.headBytesMax(max(s.active.Load().Records(), s.frozenRecords.Load()), s.memory))
+	return int64(s.cfg.headBytesMax(max(s.active.Load().Records(), s.frozenRecords.Load()), s.means()))
 }
 
 // newHead returns an empty head.
-func (s *Store) newHead() *head.Head { return head.New(int64(s.cfg.headBytes(0, s.memory))) }
+func (s *Store) newHead() *head.Head { return head.New(int64(s.cfg.headBytes(0, s.means()))) }
 
 // apply logs and applies a batch. The order lock must be held.
 func (s *Store) apply(e *writelog.Encoder, b *store.Batch) writelog.Entry {
@@ -104,7 +107,7 @@ func (s *Store) defineLater(defs ...record.Definition) {
 
 // askIfLarge requests a checkpoint if the active head is large enough.
 func (s *Store) askIfLarge() {
-	if h := s.active.Load(); h.Expanded()+s.definedBytes.Load() > int64(s.cfg.headBytes(h.Records(), s.memory)) || h.Samples() > s.cfg.CheckpointSamples {
+	if h := s.active.Load(); h.Expanded()+s.definedBytes.Load() > int64(s.cfg.headBytes(h.Records(), s.means())) || h.Samples() > s.cfg.CheckpointSamples {
 		s.askCheckpoint()
 	}
 }

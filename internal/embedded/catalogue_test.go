@@ -48,21 +48,25 @@ func TestHeadGrowsWithSeries(t *testing.T) {
 	for _, c := range []struct {
 		set            units.Bytes
 		series, memory int64
+		room           units.Bytes
 		most, begins   units.Bytes
 	}{
-		{0, 0, 0, 160 * units.MiB, 48 * units.MiB},
-		{0, 250_000, 64 << 30, 160 * units.MiB, 48 * units.MiB},
-		{0, 250_000 + 102_400, 64 << 30, 260 * units.MiB, 78 * units.MiB},
-		{0, 1 << 32, 16 << 30, units.GiB, units.GiB * 3 / 10},
-		{0, 1 << 32, 1 << 40, head.MaxBytes, head.MaxBytes * 3 / 10},
-		{0, 1 << 32, 1 << 30, 160 * units.MiB, 48 * units.MiB},
-		{0, 1 << 32, 0, 160 * units.MiB, 48 * units.MiB},
-		{20 * units.MiB, 1 << 32, 64 << 30, 20 * units.MiB, 6 * units.MiB},
+		{0, 0, 0, math.MaxInt64, 160 * units.MiB, 48 * units.MiB},
+		{0, 250_000, 64 << 30, math.MaxInt64, 160 * units.MiB, 48 * units.MiB},
+		{0, 250_000 + 102_400, 64 << 30, math.MaxInt64, 260 * units.MiB, 78 * units.MiB},
+		{0, 1 << 32, 16 << 30, math.MaxInt64, units.GiB, units.GiB * 3 / 10},
+		{0, 1 << 32, 1 << 40, math.MaxInt64, head.MaxBytes, head.MaxBytes * 3 / 10},
+		{0, 1 << 32, 1 << 30, math.MaxInt64, 160 * units.MiB, 48 * units.MiB},
+		{0, 1 << 32, 0, math.MaxInt64, 160 * units.MiB, 48 * units.MiB},
+		{0, 1 << 32, 16 << 30, 400 * units.MiB, 200 * units.MiB, 60 * units.MiB},
+		{0, 1 << 32, 16 << 30, 0, 160 * units.MiB, 48 * units.MiB},
+		{20 * units.MiB, 1 << 32, 64 << 30, 0, 20 * units.MiB, 6 * units.MiB},
 	} {
 		cfg := DefaultConfig()
 		cfg.HeadBytesMax = c.set
-		if most, begins := cfg.headBytesMax(c.series, c.memory), cfg.headBytes(c.series, c.memory); most != c.most || begins != c.begins {
-			t.Errorf("head_bytes_max %v, %d series, %d bytes of memory: %v and %v, want %v and %v", c.set, c.series, c.memory, most, begins, c.most, c.begins)
+		has := means{c.memory, int64(c.room)}
+		if most, begins := cfg.headBytesMax(c.series, has), cfg.headBytes(c.series, has); most != c.most || begins != c.begins {
+			t.Errorf("head_bytes_max %v, %d series, %+v: %v and %v, want %v and %v", c.set, c.series, has, most, begins, c.most, c.begins)
 		}
 	}
 }
@@ -208,11 +212,7 @@ func TestHeadLimit(t *testing.T) {
 	}
 	limit(0, 0)
 	usual, crowded := s.active.Load(), s.newHead()
-	var b store.Batch
-	for i := range 6000 {
-		b.AddLong(store.Ref(i*64), 1, 1, 0)
-	}
-	crowded.Append(&b, slices.Repeat([]model.Kind{model.Long}, 6000))
+	crowd(crowded, 6000)
 	s.active.Store(crowded)
 	limit(6000*64, 0)
 	s.frozenRecords.Store(400_000)

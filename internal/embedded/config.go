@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"varve/internal/head"
@@ -17,7 +18,7 @@ type Config struct {
 
 	Log wal.Config `yaml:"log" doc:"write-ahead log"`
 
-	HeadBytesMax units.Bytes `yaml:"head_bytes_max" doc:"Memory for recent samples and the names of new series, 2MiB to 2GiB. 0 means 160MiB; with more than 250,000 active series it grows by 1KiB a series, up to a sixteenth of the memory of the machine or its control group. At 30 % of the limit, samples are written to files. At 100 %, writes and deletes wait until that is done. Byte strings, and samples of series that arrive out of order, count with their full length."`
+	HeadBytesMax units.Bytes `yaml:"head_bytes_max" doc:"Memory for recent samples and the names of new series, 2MiB to 2GiB. 0 means 160MiB; with more than 250,000 active series it grows by 1KiB a series, up to a sixteenth of the memory of the machine or its control group, and up to half of the free disk space above min_free_bytes. At 30 % of the limit, samples are written to files. At 100 %, writes and deletes wait until that is done. Byte strings, and samples of series that arrive out of order, count with their full length."`
 
 	MinFreeBytes units.Bytes `yaml:"min_free_bytes" doc:"Free disk space below which writes are refused, so that samples in memory can still be written to files. Writes resume at 1.25 times as much. A value below head_bytes_max may not leave enough space for that. 0 turns the check off."`
 
@@ -67,35 +68,47 @@ const (
 	headBytesSeries = units.KiB
 	usualSeries     = 250_000
 	headShare       = 16 // of the memory of the machine, one part
+
+	// roomShare is one part of the free disk space above min_free_bytes. Before a batch is in memory, it is
+	// in the log. So if recent samples take half of that space, at least the other half is left for the
+	// files that they are written to.
+	roomShare = 2
 )
 
-// headBytesMax is the most that recent samples of so many series may take on a machine with so
-// much memory; 0 if that is not known.
-func (c *Config) headBytesMax(series, memory int64) units.Bytes {
+// means are what a machine has for recent samples.
+type means struct {
+	memory int64 // 0 if it is not known
+	room   int64 // free disk space above min_free_bytes; math.MaxInt64 if it does not count
+}
+
+// headBytesMax is the most that recent samples of so many series may take.
+func (c *Config) headBytesMax(series int64, has means) units.Bytes {
 	if c.HeadBytesMax != 0 {
 		return c.HeadBytesMax
 	}
 	wanted := headBytesLeast + units.Bytes(max(0, series-usualSeries))*headBytesSeries
-	return min(wanted, max(headBytesLeast, units.Bytes(memory/headShare)), head.MaxBytes)
+	return min(wanted, max(headBytesLeast, units.Bytes(min(has.memory/headShare, has.room/roomShare))), head.MaxBytes)
 }
 
 // headBytes is the part of it at which a checkpoint begins. It leaves room for samples that arrive
 // while files are written: writers wait only if writing the files takes longer than gathering their
 // samples.
-func (c *Config) headBytes(series, memory int64) units.Bytes {
-	return cmp.Or(c.HeadBytes, c.headBytesMax(series, memory)*3/10)
+func (c *Config) headBytes(series int64, has means) units.Bytes {
+	return cmp.Or(c.HeadBytes, c.headBytesMax(series, has)*3/10)
 }
 
 // LargestHead returns the most that recent samples may take with any number of series on a machine with so much
 // memory, 0 if that is not known.
-func (c *Config) LargestHead(memory int64) units.Bytes { return c.headBytesMax(1<<32, memory) }
+func (c *Config) LargestHead(memory int64) units.Bytes {
+	return c.headBytesMax(1<<32, means{memory, math.MaxInt64})
+}
 
 // Validate reports every setting that cannot be used.
 func (c Config) Validate() error {
 	errs := []error{
 		units.Check(c.RowWidth >= time.Minute && c.RowWidth <= (1<<31-1)*time.Millisecond && c.RowWidth%time.Millisecond == 0,
 			"row_width", "whole milliseconds from 1m to 596h31m23.647s", c.RowWidth),
-		units.Check(c.HeadBytes == 0 || c.HeadBytes >= units.MiB && c.HeadBytes <= c.headBytesMax(0, 0)/2, "head_bytes", "1MiB to half of head_bytes_max, or 0", c.HeadBytes),
+		units.Check(c.HeadBytes == 0 || c.HeadBytes >= units.MiB && c.HeadBytes <= c.headBytesMax(0, means{})/2, "head_bytes", "1MiB to half of head_bytes_max, or 0", c.HeadBytes),
 		units.Check(c.HeadBytesMax == 0 || c.HeadBytesMax >= 2*units.MiB && c.HeadBytesMax <= head.MaxBytes, "head_bytes_max", "2MiB to 2GiB, or 0", c.HeadBytesMax),
 		units.AtLeast("checkpoint_samples", c.CheckpointSamples, 1),
 		units.AtLeast("checkpoint_interval", c.CheckpointInterval, time.Second),

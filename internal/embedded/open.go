@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"math"
 	"path"
 	"slices"
 	"time"
@@ -80,6 +81,7 @@ func Open(fs vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 	if err := s.open(o); err != nil {
 		return nil, errors.Join(catalogue.Damage(err, s.path(datadir.Catalogue)), s.undo())
 	}
+	s.lookAtRoom()
 	if o.held {
 		s.merging.Lock()
 	}
@@ -131,6 +133,7 @@ func newStore(fs vfs.FS, dir string, cfg Config, o Options) *Store {
 	s.headSince = s.opened
 	s.growth.Begin(s.now())
 	s.memory = machine.Memory()
+	s.diskRoom.Store(math.MaxInt64)
 	s.active.Store(s.newHead())
 	s.current = &state{active: s.active.Load(), refs: 1}
 	s.layOut(s.current)

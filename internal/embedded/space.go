@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"varve/internal/diskspace"
@@ -32,11 +33,22 @@ func (s *Store) newLog(o Options) {
 	s.order.Mutex, s.refs = &s.log.Order, s.log.Refs()
 }
 
-// lookAtSpace refuses writes or accepts them again.
+// lookAtSpace refuses writes or accepts them again, and sets how large heads may become.
 func (s *Store) lookAtSpace() {
+	s.lookAtRoom()
+	s.askIfLarge()
 	if s.log.LookAtSpace(s.reopenLog) {
 		s.askCheckpoint() // for what could not be written, and what the failed log lost
 	}
+}
+
+// lookAtRoom sets the disk space that there is for the files of a checkpoint.
+func (s *Store) lookAtRoom() {
+	room := int64(math.MaxInt64)
+	if free, known := s.disk.FreeSpace(); known {
+		room = int64(max(0, free-s.cfg.MinFreeBytes))
+	}
+	s.diskRoom.Store(room)
 }
 
 // reopenLog puts a new log in the place of one that failed for lack of space.

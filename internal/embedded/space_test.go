@@ -21,6 +21,7 @@ import (
 	"varve/internal/diskfs/crashfs"
 	"varve/internal/embedded/catalogue"
 	"varve/internal/embedded/datadir"
+	"varve/internal/head"
 	"varve/internal/model"
 	"varve/internal/store"
 	"varve/internal/units"
@@ -544,4 +545,53 @@ func TestManySeriesOfTwoLogs(t *testing.T) {
 		t.Errorf("%d series, want %d", n, manySeries)
 	}
 	s.must(t, s.Close())
+}
+
+// TestHeadFitsOnDisk: recent samples of very many series take more memory only while the disk has room for
+// the files that they are written to. When the room shrinks, a checkpoint begins.
+func TestHeadFitsOnDisk(t *testing.T) {
+	disk, _ := newFullDisk()
+	cfg := quietConfig("fsync")
+	cfg.MinFreeBytes = 256 * units.MiB
+	s := mustOpen(t, disk, cfg)
+	defer s.Close()
+	s.stop()
+	s.background.Wait() // nobody else takes what is asked for
+	select {
+	case <-s.full:
+	default:
+	}
+	s.memory = 64 << 30
+	crowd(s.active.Load(), 16_000)
+	for _, c := range []struct{ free, want units.Bytes }{
+		{1 << 40, headBytesLeast + (16_000*64-usualSeries)*headBytesSeries},
+		{1256 * units.MiB, 500 * units.MiB},
+		{512 * units.MiB, headBytesLeast},
+		{0, headBytesLeast},
+	} {
+		disk.free.Store(uint64(c.free))
+		s.lookAtSpace()
+		if got := units.Bytes(s.headMost()); got != c.want {
+			t.Errorf("%v are free: recent samples may take %v, want %v", c.free, got, c.want)
+		}
+		select {
+		case <-s.full:
+			if c.free > 512*units.MiB {
+				t.Errorf("%v are free: a checkpoint is asked for", c.free)
+			}
+		default:
+			if c.free <= 512*units.MiB {
+				t.Errorf("%v are free, and no checkpoint is asked for", c.free)
+			}
+		}
+	}
+}
+
+// crowd adds a sample of one of 64 neighbouring series each, so many times.
+func crowd(h *head.Head, pages int) {
+	var b store.Batch
+	for i := range pages {
+		b.AddLong(store.Ref(i*64), 1, 1, 0)
+	}
+	h.Append(&b, slices.Repeat([]model.Kind{model.Long}, pages))
 }

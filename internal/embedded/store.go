@@ -147,10 +147,11 @@ type Store struct {
 	headSince   time.Time                 // no sample of active arrived earlier, but for those of the log; guarded by installing
 	frozenBytes atomic.Int64
 
-	// frozenRecords is the number of series that the frozen head has room for, and memory that of the
-	// machine. Both decide how large heads may become.
+	// frozenRecords is the number of series that the frozen head has room for. It decides how large heads
+	// may become, with the memory of the machine, and with diskRoom: see means.
 	frozenRecords atomic.Int64
 	memory        int64
+	diskRoom      atomic.Int64
 
 	definedBytes atomic.Int64 // keys of order.define; changed under order
 
