@@ -88,29 +88,51 @@ func (h *Head) Snapshot(id model.SeriesNumber, within model.TimeRange, run *Run)
 	return true, run.flatten()
 }
 
+// collectStep is how many fragments are looked at while a shard is locked, since writers wait meanwhile. A
+// series may have millions, if each of its samples has another time-to-live than the one before.
+const collectStep = 4096
+
 // collect copies references to fragments, oldest first, and the open samples.
+//
+// Between two steps, samples may be appended or deleted: fragments that r had at first stay in the arena, each
+// with the older one that it had then or one that a deletion has put in its place since.
 func (h *Head) collect(id model.SeriesNumber, within model.TimeRange, run *Run) (d disorder, ok bool) {
 	si, pi, slot := locate(id)
 	s := &h.shards[si]
 	s.mu.RLock()
-	defer s.mu.RUnlock()
 	r := s.record(pi, slot)
 	if r == nil {
+		s.mu.RUnlock()
 		return 0, false
 	}
-	run.Kind = r.kind
-	for ref := r.fragment; ref != 0; {
+	run.Kind, d = r.kind, r.disorder
+	s.copyOpen(r, within, &run.Open, run.Stamps && s.stamped)
+	for ref := s.collectSome(r.fragment, d, within, run); ref != 0; ref = s.collectSome(ref, d, within, run) {
+		s.mu.RUnlock()
+		run.Fragments = slices.Grow(run.Fragments, collectStep) // may take long, too
+		s.mu.RLock()
+	}
+	s.mu.RUnlock()
+	slices.Reverse(run.Fragments)
+	return d, true
+}
+
+// collectSome looks at up to collectStep fragments of a series, from ref on. It returns the next one, 0 if
+// there is none that may overlap within. s.mu must be held.
+func (s *shard) collectSome(ref uint32, d disorder, within model.TimeRange, run *Run) (next uint32) {
+	for range collectStep {
+		if ref == 0 {
+			return 0
+		}
 		f, older := s.fragment(ref)
 		if f.LastMS >= within.StartMS && f.FirstMS <= within.EndMS {
 			run.Fragments = append(run.Fragments, f)
-		} else if !r.disorder.is(shuffled) && f.LastMS < within.StartMS {
-			break
+		} else if !d.is(shuffled) && f.LastMS < within.StartMS {
+			return 0
 		}
 		ref = older
 	}
-	slices.Reverse(run.Fragments)
-	s.copyOpen(r, within, &run.Open, run.Stamps && s.stamped)
-	return r.disorder, true
+	return ref
 }
 
 // Arrivals fills run with all samples of series id in arrival order: neither fragments
