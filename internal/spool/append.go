@@ -77,7 +77,7 @@ func (s *Spool) apply(e *writelog.Encoder, b *store.Batch) (writelog.Entry, *Gen
 		g.began.Store(&now)
 		notify.Wake(s.pokeKeeper)
 	}
-	if h.Bytes() >= int64(s.cfg.generationBytes()) || h.Samples() >= s.cfg.GenerationSamples {
+	if h.Expanded() >= int64(s.cfg.generationBytes()) || h.Samples() >= s.cfg.GenerationSamples {
 		s.cutLocked() // an error comes from the log, so the caller's own append reports it too
 	}
 	return logged, g, nil

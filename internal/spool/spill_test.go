@@ -13,6 +13,7 @@ import (
 	"varve/internal/head"
 	"varve/internal/model"
 	"varve/internal/store"
+	"varve/internal/units"
 )
 
 // TestSpillHoldsFewStrings writes a series of long equal strings, which the head
@@ -113,6 +114,37 @@ func TestFilesAnswerForWhatTheyHold(t *testing.T) {
 	}{{idA, near, true}, {idA, far, false}, {idB, near, false}, {idB, far, false}} {
 		if got := g.has(model.SeriesNumber(c.id), c.r); got != c.want {
 			t.Errorf("the file has samples of series %d in %v: %v", c.id, c.r, got)
+		}
+	}
+}
+
+// TestOutageOfStrings: strings that are compressed in memory count with their full length against
+// max_memory. So they also count with their full length towards the end of a generation: only a
+// generation that has ended can go to a file, and make room while the remote store is down.
+func TestOutageOfStrings(t *testing.T) {
+	cfg := tinyConfig()
+	cfg.GenerationBytes, cfg.MaxMemory, cfg.GenerationSamples = units.MiB, 3*units.MiB, 1<<20
+	sink := newRemote()
+	sink.fail = func() error { return errDown }
+	s := mustOpen(t, vfs.NewMem(), cfg, Options{Sink: sink})
+	defer s.Close()
+	series := testSeries("text", 1)
+	series.Type = model.TypeString
+	ref, err := s.Create(t.Context(), series)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	text := []byte(strings.Repeat("x", 1000))
+	for i := range int64(100) {
+		var b store.Batch
+		b.Reset(s.Epoch())
+		for k := range int64(100) {
+			b.AddBytes(ref, i*100+k, text, 0)
+		}
+		if err := s.Append(ctx, &b); err != nil {
+			t.Fatalf("after %d MB, %d of them in files: %v", i/10, s.Health().FileBytes>>20, err)
 		}
 	}
 }
