@@ -77,10 +77,15 @@ func (s *Spool) apply(e *writelog.Encoder, b *store.Batch) (writelog.Entry, *Gen
 		g.began.Store(&now)
 		notify.Wake(s.pokeKeeper)
 	}
-	if h.Expanded() >= int64(s.cfg.generationBytes()) || h.Samples() >= s.cfg.GenerationSamples {
+	if s.large(g) {
 		s.cutLocked() // an error comes from the log, so the caller's own append reports it too
 	}
 	return logged, g, nil
+}
+
+// large reports whether the active generation has to end because of its size.
+func (s *Spool) large(g *Generation) bool {
+	return g.memory() >= int64(s.cfg.generationBytes()) || g.Samples() >= s.cfg.GenerationSamples
 }
 
 // tellOfFirst calls Options.First for the series of a batch that get their first sample since they were

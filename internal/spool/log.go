@@ -121,8 +121,8 @@ func (s *Spool) beginFirst() error {
 	s.order.Lock()
 	err := s.rotateLocked()
 	s.order.from = max(s.order.from, 1)
-	if g := s.active.Load(); err == nil && g.Samples() > 0 && g.firstMS == 0 {
-		err = s.cutLocked() // its samples have no stamps; later samples will
+	if g := s.active.Load(); err == nil && g.Samples() > 0 && (g.firstMS == 0 || s.large(g)) {
+		err = s.cutLocked() // its samples have no stamps, and later samples will; or its limits were higher
 	}
 	if err == nil {
 		s.followClockLocked()

@@ -148,3 +148,42 @@ func TestOutageOfStrings(t *testing.T) {
 		}
 	}
 }
+
+// TestRestartWithLessMemory: a restart may lower max_memory below what the log brings back into the
+// active generation. During an outage writes go on after such a restart, too.
+func TestRestartWithLessMemory(t *testing.T) {
+	cfg := tinyConfig()
+	cfg.GenerationSamples = 1 << 20
+	cfg.Linger = time.Hour
+	sink := newRemote()
+	sink.fail = func() error { return errDown }
+	fs := vfs.NewMem()
+	var times []int64
+	for i := range int64(20_000) {
+		times = append(times, -i) // samples that arrive out of order count with their full length
+	}
+	cfg.GenerationBytes, cfg.MaxMemory = units.MiB, 3*units.MiB
+	s := mustOpen(t, fs, cfg, Options{Sink: sink})
+	put(t, s, testSeries("load", 1), 1, times...)
+	if m := s.memory(); m < 192<<10 || len(s.frozenLocked()) > 0 {
+		t.Fatalf("%d bytes are in memory", m)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	cfg.GenerationBytes, cfg.MaxMemory = 64*units.KiB, 192*units.KiB
+	s = mustOpen(t, fs, cfg, Options{Sink: sink})
+	defer s.Close()
+	ref, err := s.Create(t.Context(), testSeries("load", 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b store.Batch
+	b.Reset(s.Epoch())
+	b.AddLong(ref, 1, 1, 0)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := s.Append(ctx, &b); err != nil {
+		t.Errorf("%d bytes are in memory: %v", s.memory(), err)
+	}
+}
