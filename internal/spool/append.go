@@ -193,8 +193,12 @@ func (s *Spool) waitForRoom(ctx context.Context) error {
 	return nil
 }
 
-// memory is the size in bytes of the samples in memory.
-func (s *Spool) memory() int64 { return s.active.Load().memory() + s.frozenMem.Load() }
+// memory is the size in bytes of the samples in memory. A generation that ends meanwhile may be
+// missing, but never counts twice: a writer that waited because of that would not be woken.
+func (s *Spool) memory() int64 {
+	frozen := s.frozenMem.Load()
+	return frozen + s.active.Load().memory()
+}
 
 // waitForStore returns when the remote store has a batch of g. It does not wait for samples of
 // other batches that the remote store could not write.

@@ -60,12 +60,12 @@ func (s *Spool) freeze(g, next *Generation, number, stampMS int64, end wal.Segme
 	g.samples, g.number = g.Samples(), number
 	g.stampMS.Store(stampMS)
 	g.defined = idSet{}
-	s.frozenMem.Add(g.memory())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	g.state, g.end, g.cut = frozen, end, cut
 	s.held = append(s.held, next)
 	s.active.Store(next)
+	s.frozenMem.Add(g.memory()) // last, so that nobody counts g twice: see memory
 }
 
 // beganMS is when the first sample of a generation arrived, by the clock. The generation must

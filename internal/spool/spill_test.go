@@ -187,3 +187,27 @@ func TestRestartWithLessMemory(t *testing.T) {
 		t.Errorf("%d bytes are in memory: %v", s.memory(), err)
 	}
 }
+
+// TestCutCountsOnce: the samples of a generation count once while it ends. If they counted twice, a
+// writer could wait for room that is there, and nobody would wake it.
+func TestCutCountsOnce(t *testing.T) {
+	cfg := tinyConfig()
+	cfg.Linger = time.Hour
+	s := mustOpen(t, vfs.NewMem(), cfg, Options{})
+	defer s.Close()
+	put(t, s, testSeries("load", 1), 1, 1, 2, 3)
+	before, most := s.memory(), int64(0)
+	s.order.Lock()
+	s.mu.Lock() // as a reader that opens a view
+	cut := make(chan error)
+	go func() { cut <- s.cutLocked() }()
+	for began := time.Now(); time.Since(began) < 50*time.Millisecond; {
+		most = max(most, s.memory())
+	}
+	s.mu.Unlock()
+	err := <-cut
+	s.order.Unlock()
+	if after := s.memory(); err != nil || most > before || after != before {
+		t.Errorf("%d bytes before a generation ends, up to %d meanwhile, %d afterwards, %v", before, most, after, err)
+	}
+}
