@@ -9,8 +9,8 @@
 // samples in slabs, so that a series with 3 samples costs little and growth wastes no
 // memory. At 256 open samples (or 64 KiB of byte strings) the chain is sorted and sealed
 // into a fragment, a chunk of package chunk in an append-only arena, and its micro-blocks
-// are reused. While the open samples of a shard take more memory than they may, numbers
-// are sealed at 32 samples. A sample takes 12.5 bytes open, about 3 in a fragment of 32 and
+// are reused. In a crowded shard, whose open samples take more than their share of the
+// memory, numbers are sealed at 32 samples. A sample takes 12.5 bytes open, about 3 in a fragment of 32 and
 // 1.2 in one of 256, which is also read in a quarter of the time:
 //
 //	series record --> open:      newest -> older -> oldest    (in arrival order)
@@ -66,8 +66,8 @@ const (
 	sealLeast = 32  // the same of a fixed or null series, in a crowded shard
 	sealBytes = 64 << 10
 
-	// openShare is which part of a head's expected size samples may take that are open although
-	// their series have enough of them for sealing.
+	// openShare limits open samples to one part of a head's expected size. A shard is crowded when
+	// its samples exceed its share of that.
 	openShare = 6
 
 	slabBlocks = 256
@@ -108,7 +108,7 @@ type shard struct {
 	used  uint32 // blocks handed out of slabs
 	free  uint32 // chain of unused blocks, 0 = none
 	busy  uint32 // blocks that hold open samples
-	roomy uint32 // with more busy blocks than these, the shard is crowded
+	ample uint32 // blocks up to which the shard is not crowded
 	arena [][]byte
 	data  []byte // values of variable kinds that are open, or were
 	waste int    // bytes of data that no open sample refers to
@@ -198,7 +198,7 @@ func newHead(expected int64, stamped bool) *Head {
 	for i := range h.shards {
 		s := &h.shards[i]
 		s.expires, s.stamped = math.MaxInt64, stamped
-		s.roomy = uint32(min(expected, MaxBytes) / openShare / shardCount / s.blockBytes())
+		s.ample = uint32(min(expected, MaxBytes) / openShare / shardCount / s.blockBytes())
 	}
 	return h
 }
@@ -322,7 +322,7 @@ func (s *shard) at(i uint32) *page {
 // the shard grew. s.mu must be held.
 func (s *shard) add(r *record, kind model.Kind, ms int64, value uint64, ttl uint32) (grown int64) {
 	grown = s.prepare(r, kind, ms, ttl) + s.put(r, ms, value)
-	if r.open >= sealLeast && r.open%blockSize == 0 && (r.open >= sealMost || s.busy > s.roomy) {
+	if r.open >= sealLeast && r.open%blockSize == 0 && (r.open >= sealMost || s.busy > s.ample) {
 		grown += s.seal(r)
 	}
 	return grown

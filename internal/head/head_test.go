@@ -315,7 +315,7 @@ func TestLongFragments(t *testing.T) {
 		}
 		perShard := max(c.series/shardCount, pageSize)
 		for i := range h.shards {
-			if most := h.shards[i].roomy + uint32(perShard*sealLeast/blockSize); h.shards[i].busy > most {
+			if most := h.shards[i].ample + uint32(perShard*sealLeast/blockSize); h.shards[i].busy > most {
 				t.Errorf("%d series: %d blocks are open in shard %d, want at most %d", c.series, h.shards[i].busy, i, most)
 			}
 		}

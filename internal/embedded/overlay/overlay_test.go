@@ -64,10 +64,13 @@ type world struct {
 	want    []map[int64]sample // by series
 }
 
+// newHead returns a head with short or with long fragments.
+func (w *world) newHead() *head.Head { return head.New(w.rng.Int64N(2) * head.MaxBytes) }
+
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 0)), fs: vfs.NewMem(), cache: blockfile.NewCache(1 << 20)}
 	w.layers = Layers{
-		Active:    head.New(0),
+		Active:    w.newHead(),
 		Deletions: func() *Deletions { return NewDeletions(w.hiding) },
 		Failed:    func(err error) { t.Errorf("failed: %v", err) },
 	}
@@ -205,7 +208,7 @@ func (w *world) freeze() {
 			return &c
 		})...)
 	}
-	w.layers.Frozen, w.layers.FrozenDeletions, w.layers.Active = w.layers.Active, w.deleted, head.New(0)
+	w.layers.Frozen, w.layers.FrozenDeletions, w.layers.Active = w.layers.Active, w.deleted, w.newHead()
 }
 
 // merge replaces neighbouring files by one, to which all deletions have been applied.
