@@ -539,6 +539,9 @@ func TestFullHeadThatCannotBeWritten(t *testing.T) {
 	if err := write(t.Context(), 3); !errors.As(err, &unavailable) || !errors.Is(err, broken) || !strings.Contains(err.Error(), "head_bytes_max") {
 		t.Errorf("writing to a head that is full and stays so: %v", err)
 	}
+	if err := s.Append(t.Context(), &store.Batch{Epoch: s.Epoch()}); err != nil {
+		t.Errorf("a batch without samples, to a full head: %v", err)
+	}
 	failing.Store(false)
 	s.must(t, s.checkpoint())
 	s.frozenBytes.Add(s.headMost())
@@ -549,6 +552,26 @@ func TestFullHeadThatCannotBeWritten(t *testing.T) {
 	}
 	s.frozenBytes.Add(-s.headMost())
 	s.must(t, write(t.Context(), 5))
+}
+
+// TestForgottenSeriesLeave: once a checkpoint has removed a series, nothing that files have of it is
+// kept.
+func TestForgottenSeriesLeave(t *testing.T) {
+	s := mustOpen(t, vfs.NewMem(), quietConfig("fsync"))
+	defer s.Close()
+	c := newCrashSeries(1)[0]
+	c.overwrite(t, s, 0, 10, 1)
+	s.must(t, s.checkpoint())
+	ref, _ := s.Lookup(c.AppendKey(nil))
+	id := model.SeriesNumber(ref)
+	s.must(t, s.Delete(t.Context(), store.Deletion{Metric: c.Metric, Range: model.AllTime}))
+	if s.series.Kind(id) != 0 || s.kindInFiles(id) != model.Long {
+		t.Errorf("after the delete: kind %v, in files %v", s.series.Kind(id), s.kindInFiles(id))
+	}
+	s.must(t, s.checkpoint())
+	if kind := s.kindInFiles(id); kind != 0 {
+		t.Errorf("after a checkpoint: kind %v in files", kind)
+	}
 }
 
 // TestDeletesWaitForRoom: a delete may write samples again in memory, so it waits
