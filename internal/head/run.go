@@ -17,6 +17,11 @@ type Run struct {
 	// samples, from a head that has them.
 	Stamps bool
 
+	// Hold, if not nil, is called before the run takes so many bytes: references to very many fragments, or all
+	// samples of a shuffled series. It may wait, and its error ends the snapshot. Release gives them back.
+	Hold func(bytes int64) error
+	held int64
+
 	Kind model.Kind
 
 	// Fragments are ascending and disjoint, and all before Open. There are none if the
@@ -29,6 +34,27 @@ type Run struct {
 	decoder chunk.Decoder
 	sorter  model.Sorter
 	spare   model.Columns
+}
+
+// hold reserves n bytes. No lock may be held.
+func (r *Run) hold(n int64) error {
+	if r.Hold == nil {
+		return nil
+	}
+	if err := r.Hold(n); err != nil {
+		return err
+	}
+	r.held += n
+	return nil
+}
+
+// Release gives back what was held, and the memory.
+func (r *Run) Release() {
+	if r.held > 0 {
+		_ = r.Hold(-r.held)
+		r.Fragments, r.Open, r.spare, r.held = nil, model.Columns{}, model.Columns{}, 0
+	}
+	r.Hold = nil
 }
 
 // A Fragment is a sealed run of samples.
@@ -73,13 +99,13 @@ func (r *Run) Reduce(f Fragment, cut *chunk.Cut, dst []model.Stats) (_ []model.S
 
 // Snapshot fills run with the samples of series id: the fragments that overlap within,
 // which the caller clips, and the open samples in it. It reports whether the series has any
-// sample, in the range or not. An error means that memory was damaged.
+// sample, in the range or not. An error means that memory was damaged, or is that of Hold.
 func (h *Head) Snapshot(id model.SeriesNumber, within model.TimeRange, run *Run) (bool, error) {
 	run.Fragments, run.Kind = run.Fragments[:0], 0
 	run.Open.Reset()
-	d, ok := h.collect(id, within, run)
-	if !ok {
-		return false, nil
+	d, ok, err := h.collect(id, within, run)
+	if !ok || err != nil {
+		return ok, err
 	}
 	if !d.is(shuffled) {
 		run.sorter.Sort(run.Kind, &run.Open)
@@ -96,25 +122,28 @@ const collectStep = 4096
 //
 // Between two steps, samples may be appended or deleted: fragments that r had at first stay in the arena, each
 // with the older one that it had then or one that a deletion has put in its place since.
-func (h *Head) collect(id model.SeriesNumber, within model.TimeRange, run *Run) (d disorder, ok bool) {
+func (h *Head) collect(id model.SeriesNumber, within model.TimeRange, run *Run) (d disorder, ok bool, err error) {
 	si, pi, slot := locate(id)
 	s := &h.shards[si]
 	s.mu.RLock()
 	r := s.record(pi, slot)
 	if r == nil {
 		s.mu.RUnlock()
-		return 0, false
+		return 0, false, nil
 	}
 	run.Kind, d = r.kind, r.disorder
 	s.copyOpen(r, within, &run.Open, run.Stamps && s.stamped)
 	for ref := s.collectSome(r.fragment, d, within, run); ref != 0; ref = s.collectSome(ref, d, within, run) {
 		s.mu.RUnlock()
+		if err := run.hold(collectStep * listBytes); err != nil {
+			return d, true, err
+		}
 		run.Fragments = slices.Grow(run.Fragments, collectStep) // may take long, too
 		s.mu.RLock()
 	}
 	s.mu.RUnlock()
 	slices.Reverse(run.Fragments)
-	return d, true
+	return d, true, nil
 }
 
 // collectSome looks at up to collectStep fragments of a series, from ref on. It returns the next one, 0 if
@@ -140,16 +169,32 @@ func (s *shard) collectSome(ref uint32, d disorder, within model.TimeRange, run 
 func (h *Head) Arrivals(id model.SeriesNumber, run *Run) {
 	run.Fragments, run.Kind = run.Fragments[:0], 0
 	run.Open.Reset()
-	h.collect(id, model.AllTime, run)
+	_, _, _ = h.collect(id, model.AllTime, run) // nothing holds memory for it
 }
+
+// flattenStep is how many bytes a shuffled series may take before they are held.
+const flattenStep = 256 << 10
 
 // flatten decodes everything into Open, in arrival order, and sorts it.
 func (r *Run) flatten() error {
 	all := &r.spare
 	all.Reset()
-	if err := r.DecodeAll(all); err != nil {
+	held := int64(0)
+	for _, f := range r.Fragments {
+		if err := r.Decode(f, all); err != nil {
+			return err
+		}
+		if n := r.Open.Memory() + 2*all.Memory(); n-held >= flattenStep { // they are sorted into other memory
+			if err := r.hold(n - held); err != nil {
+				return err
+			}
+			held = n
+		}
+	}
+	if err := r.hold(3*r.Open.Memory() + 2*all.Memory() - held); err != nil {
 		return err
 	}
+	all.Append(&r.Open, 0, r.Open.Len())
 	r.Fragments = r.Fragments[:0]
 	r.sorter.Sort(r.Kind, all)
 	r.Open, r.spare = r.spare, r.Open

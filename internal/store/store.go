@@ -290,6 +290,10 @@ type ReadOptions struct {
 	// stand for buckets. It is not used together with Summarize.
 	Sketches bool
 
+	// Hold, if not nil, is called as Selection.Hold for samples that the cursor gathers. A view may set it to
+	// that of its selections.
+	Hold func(bytes int64) error
+
 	// Stages, if not nil, records which stages were read. Only a store that downsamples
 	// fills it.
 	Stages *StageLog

@@ -117,6 +117,9 @@ func (c *Cursor) Close() {
 	p := c.pool
 	for _, src := range slices.Backward(c.sources) {
 		src.entry, src.fragment = nil, head.Fragment{}
+		if src.run != nil {
+			src.run.Release()
+		}
 		if src.iter != nil && !c.lent {
 			c.kept = append(c.kept, src)
 		} else {
@@ -125,7 +128,7 @@ func (c *Cursor) Close() {
 	}
 	c.sources, c.hiding, c.lent = c.sources[:0], nil, false
 	c.pool, c.layers, c.ctx, c.err = nil, nil, nil, store.ErrClosed
-	c.options.Summarize = nil
+	c.options.Summarize, c.options.Hold = nil, nil
 	p.cursors.Put(c)
 }
 
@@ -259,7 +262,11 @@ func (c *Cursor) snapshotHeads() ([]*source, error) {
 		}
 		src.fromHead, src.frozen = true, h == c.layers.Frozen
 		heads = append(heads, src)
+		src.run.Hold = c.options.Hold
 		if _, err := h.Snapshot(c.id, c.options.Range, src.run); err != nil {
+			for _, src := range heads {
+				src.run.Release()
+			}
 			return nil, err
 		}
 	}
