@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+
+	"varve/internal/machine"
 )
 
 // How much garbage may pile up before it is collected, in percent of the live memory.
@@ -20,9 +22,10 @@ const (
 	garbageMin         = 32 << 20
 )
 
-// limitGarbage sets the percentage now and after each collection. GOGC in the
-// environment wins.
+// limitGarbage sets the percentage now and after each collection, and the memory from which on garbage
+// is collected more often. GOGC and GOMEMLIMIT in the environment win.
 func limitGarbage() {
+	machine.LimitGarbage()
 	if _, own := os.LookupEnv("GOGC"); !own {
 		afterCollection(0)
 	}

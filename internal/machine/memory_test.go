@@ -1,6 +1,8 @@
 package machine
 
 import (
+	"math"
+	"runtime/debug"
 	"slices"
 	"testing"
 )
@@ -39,5 +41,26 @@ func TestShare(t *testing.T) {
 	}
 	if n, all := Share(0), Memory(); n <= 0 || all > 0 && n != all/4 {
 		t.Errorf("a share of %d bytes of memory has %d", all, n)
+	}
+}
+
+// TestLimitGarbage: the limit that the process sets for itself does not count as a limit of its memory, and
+// one from outside stays.
+func TestLimitGarbage(t *testing.T) {
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
+	defer ownLimit.Store(0)
+	debug.SetMemoryLimit(math.MaxInt64)
+	memory := Memory()
+	if memory == 0 {
+		t.Skip("the memory of this machine is not known")
+	}
+	LimitGarbage()
+	if limit := debug.SetMemoryLimit(-1); limit != memory/5*4 || Memory() != memory {
+		t.Errorf("of %d bytes, %d are the limit, and the memory is %d", memory, limit, Memory())
+	}
+	debug.SetMemoryLimit(1 << 20)
+	LimitGarbage()
+	if limit := debug.SetMemoryLimit(-1); limit != 1<<20 || Memory() != 1<<20 {
+		t.Errorf("with GOMEMLIMIT, the limit is %d, and the memory %d", limit, Memory())
 	}
 }
