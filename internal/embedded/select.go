@@ -18,9 +18,6 @@ func (v *view) Select(ctx context.Context, sel store.Selection) iter.Seq2[store.
 	if len(sel.Metrics) > 0 {
 		return store.SelectMetrics(ctx, v, sel)
 	}
-	if sel.Hold != nil {
-		v.holder.Store(sel.Hold)
-	}
 	return func(yield func(store.Series, error) bool) {
 		if err := v.yieldSelected(ctx, sel, yield); err != nil {
 			yield(store.Series{}, err)

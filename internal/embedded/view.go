@@ -24,7 +24,6 @@ type view struct {
 	state  *state
 	nowMS  int64 // samples that have expired by then are not visible
 	closed atomic.Bool
-	holder atomic.Value // Hold of its selections, a func(bytes int64) error; none if nobody counts the memory
 }
 
 func (v *view) Close() error {
@@ -116,9 +115,6 @@ func (v *view) Names(ctx context.Context, q store.NamesQuery) ([]string, bool, e
 func (v *view) Read(ctx context.Context, s store.Series, o store.ReadOptions) store.Cursor {
 	if err := v.check(ctx); err != nil {
 		return &failed{err}
-	}
-	if hold, ok := v.holder.Load().(func(bytes int64) error); ok && o.Hold == nil {
-		o.Hold = hold
 	}
 	return v.store.read(ctx, v.state, v.nowMS, model.SeriesNumber(s.Ref), s.Type.Kind(), o)
 }

@@ -48,13 +48,16 @@ func (r *Run) hold(n int64) error {
 	return nil
 }
 
-// Release gives back what was held, and the memory.
-func (r *Run) Release() {
-	if r.held > 0 {
+// Release gives back what was held. It reports whether that was anything: then neither the run nor what has
+// taken over its samples is to be kept for reuse.
+func (r *Run) Release() (large bool) {
+	large = r.held > 0
+	if large {
 		_ = r.Hold(-r.held)
-		r.Fragments, r.Open, r.spare, r.held = nil, model.Columns{}, model.Columns{}, 0
+		*r = Run{Stamps: r.Stamps}
 	}
 	r.Hold = nil
+	return large
 }
 
 // A Fragment is a sealed run of samples.
@@ -180,24 +183,28 @@ func (r *Run) flatten() error {
 	all := &r.spare
 	all.Reset()
 	held := int64(0)
+	holdFor := func(samples int64) error { // they are decoded, sorted into other memory, and perhaps reversed
+		if more := 5*samples/2 - held; more >= flattenStep {
+			held += more
+			return r.hold(more)
+		}
+		return nil
+	}
 	for _, f := range r.Fragments {
 		if err := r.Decode(f, all); err != nil {
 			return err
 		}
-		if n := r.Open.Memory() + 2*all.Memory(); n-held >= flattenStep { // they are sorted into other memory
-			if err := r.hold(n - held); err != nil {
-				return err
-			}
-			held = n
+		if err := holdFor(all.Memory() + r.Open.Memory()); err != nil {
+			return err
 		}
-	}
-	if err := r.hold(3*r.Open.Memory() + 2*all.Memory() - held); err != nil {
-		return err
 	}
 	all.Append(&r.Open, 0, r.Open.Len())
 	r.Fragments = r.Fragments[:0]
 	r.sorter.Sort(r.Kind, all)
 	r.Open, r.spare = r.spare, r.Open
+	if r.held > 0 { // what was decoded is of no use any more
+		r.sorter, r.spare = model.Sorter{}, model.Columns{}
+	}
 	return nil
 }
 

@@ -20,6 +20,7 @@ func (s *Session) Open(series store.Series, o store.ReadOptions) Cursor {
 	if s.request.Trace && o.Stages == nil {
 		o.Stages = &s.trace.stages
 	}
+	o.Hold = s.holds
 	return Cursor{s, s.view.Read(s.ctx, series, o)}
 }
 

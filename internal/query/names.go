@@ -47,7 +47,7 @@ func (s *Session) page(q store.NamesQuery) (names []string, more bool, err error
 	wait := s.lookupWait()
 	wait.begin()
 	defer wait.end()
-	q.Tick, q.Hold = s.Tick, s.hold
+	q.Tick, q.Hold = s.Tick, s.holds
 	return s.view.Names(s.ctx, q)
 }
 

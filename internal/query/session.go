@@ -43,6 +43,7 @@ type Session struct {
 	remote  bool       // the view reads from other machines
 	lookup  *storeWait // of lookups of series and names, nil before the first
 	budget  budget
+	holds   func(bytes int64) error // Hold of its selections and reads
 	series  atomic.Int64
 	samples atomic.Int64
 	worked  int // since the last check of the context
@@ -105,7 +106,7 @@ func (e *Engine) newSession(ctx context.Context, q Request) *Session {
 			Limit: "query.timeout", Max: s.config.Timeout.Milliseconds(), What: "milliseconds that one query may take",
 		})
 	})
-	s.budget.ctx = s.ctx
+	s.budget.ctx, s.holds = s.ctx, s.hold
 	if e.active != nil {
 		s.active = e.active.begin(s.start, s.begun, &s.request)
 	}
@@ -222,7 +223,7 @@ func (s *Session) limited(want store.Selection) iter.Seq2[store.Series, error] {
 
 // choose asks the store for series.
 func (s *Session) choose(want store.Selection) iter.Seq2[store.Series, error] {
-	want.Tick, want.Hold = s.Tick, s.hold
+	want.Tick, want.Hold = s.Tick, s.holds
 	found := s.view.Select(s.ctx, want)
 	if !s.remote {
 		return found
@@ -251,7 +252,7 @@ func (s *Session) Cause(err error) error {
 	return err
 }
 
-// hold is the Hold of selections and names.
+// hold is the Hold of selections, names and reads.
 func (s *Session) hold(n int64) error {
 	if n < 0 {
 		s.budget.release(-n)

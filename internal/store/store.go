@@ -290,8 +290,8 @@ type ReadOptions struct {
 	// stand for buckets. It is not used together with Summarize.
 	Sketches bool
 
-	// Hold, if not nil, is called as Selection.Hold for samples that the cursor gathers. A view may set it to
-	// that of its selections.
+	// Hold, if not nil, is called as Selection.Hold before the cursor takes much memory beside its block:
+	// for all samples of a series that arrived out of order and is not in files yet.
 	Hold func(bytes int64) error
 
 	// Stages, if not nil, records which stages were read. Only a store that downsamples

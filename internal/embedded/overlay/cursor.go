@@ -114,17 +114,21 @@ func (c *Cursor) Close() {
 	if c.pool == nil {
 		return
 	}
-	p := c.pool
+	p, large := c.pool, false
 	for _, src := range slices.Backward(c.sources) {
 		src.entry, src.fragment = nil, head.Fragment{}
-		if src.run != nil {
-			src.run.Release()
+		if src.run != nil && src.run.Release() {
+			large = true
 		}
 		if src.iter != nil && !c.lent {
 			c.kept = append(c.kept, src)
 		} else {
 			c.spare = append(c.spare, src)
 		}
+	}
+	if large {
+		*c = Cursor{err: store.ErrClosed}
+		return
 	}
 	c.sources, c.hiding, c.lent = c.sources[:0], nil, false
 	c.pool, c.layers, c.ctx, c.err = nil, nil, nil, store.ErrClosed
@@ -405,9 +409,8 @@ func (c *Cursor) loadHead(src *source) {
 			c.pack(src, src.fragment.FirstMS, src.fragment.LastMS)
 			return
 		}
-		src.cols.Reset()
 		src.nan = true
-		src.cols.Append(&src.run.Open, 0, src.run.Open.Len())
+		src.cols, src.run.Open = src.run.Open, src.cols
 		if c.prepare(src) {
 			return
 		}
