@@ -28,45 +28,45 @@ build: ## build bin/varve
 package: ## build archives, Debian packages, SBOMs and checksums in dist/, for TARGETS
 	go run ./internal/packaging -out dist $(if $(TARGETS),-targets $(TARGETS))
 
-test: ## run all tests, beside a Cassandra node where there is Java and Maven
+test: ## run all tests; with Java and Maven, start a Cassandra node for them
 	scripts/cassandra.sh with go test -p $(ATONCE) -timeout 20m ./...
 
-test-package: ## install, start, upgrade, remove and purge the Debian package under a systemd of its own; root, two minutes
+test-package: ## install, start, upgrade, remove and purge the Debian package under its own systemd; needs root, two minutes
 	scripts/packagetest.sh
 
-test-image: ## build the container image and run it, by docker or podman
+test-image: ## build the container image and run it with docker or podman
 	@scripts/imagetest.sh || { status=$$?; [ $$status = 4 ] || exit $$status; \
 		echo; echo "*** CONTAINER IMAGE NOT TRIED: neither docker nor podman works here ***"; echo; }
 
-test-upgrade: ## build earlier commits, and carry stores from them to this one and back; some minutes
+test-upgrade: ## build earlier commits, upgrade their stores to this commit and downgrade them again; some minutes
 	go test ./e2e/upgrade -upgrade -v -count=1 -timeout 30m
 
-vulncheck: ## look for known vulnerabilities in code that is called
+vulncheck: ## check the code that is called for known vulnerabilities
 	@scripts/vulncheck.sh || { status=$$?; [ $$status = 4 ] || exit $$status; \
 		echo; echo "*** VULNERABILITIES NOT LOOKED FOR: no govulncheck, or no database (GOVULNDB names another) ***"; echo; }
 
-test-rules: ## try the alert rules with promtool
+test-rules: ## test the alert rules with promtool
 	@if tool="$$(scripts/promtool.sh)"; then \
 		"$$tool" check rules deploy/prometheus/varve.rules.yml && "$$tool" test rules deploy/prometheus/varve.rules.test.yml; \
 	else \
 		echo; echo "*** ALERT RULES NOT TRIED: no promtool (exit status of scripts/promtool.sh) ***"; echo; \
 	fi
 
-test-contract: ## run all that is promised over CASSANDRA (5.0.8 or 4.1.10), some minutes
+test-contract: ## run the tests of the store over Cassandra, the long ones too, with version CASSANDRA (5.0.8 or 4.1.10); some minutes
 	scripts/cassandra.sh with --version $(CASSANDRA) go test ./internal/cassandra -cassandra.conformance -count=1 -timeout 40m
 	scripts/cassandra.sh with --version $(CASSANDRA) go test ./internal/cassandra/... ./internal/kairos -count=1 -timeout 30m
 	scripts/cassandra.sh with --version $(CASSANDRA) go test ./internal/cassandra/events -skip TestThreeNodes -cassandra.long -events.histories 10 -count=1 -timeout 20m
 	scripts/cassandra.sh with --version $(CASSANDRA) go test ./cmd/varve -run TestTimelinesOverCassandra -cassandra.long -count=1 -timeout 10m
 	scripts/cassandra.sh with --version $(CASSANDRA) go test ./internal/cassandra -run TestFailures -cassandra.failures -count=1 -timeout 30m
 
-test-cluster: ## kill and pause nodes of rings under load, in one and two data centres, with clocks that differ, and nodes with users and TLS; half an hour
+test-cluster: ## test Cassandra rings under load: killed and paused nodes, one and two data centres, different clocks; and nodes with users and TLS; half an hour
 	go test ./e2e/cluster -run TestRing -cluster -v -count=1 -timeout 60m
 	go test ./internal/cassandra/cql ./internal/cassandra/kairosrows ./internal/cassandra/kairosrows/schema ./internal/cassandra/events -run 'TestThreeNodes|TestSecuredNode|TestRights|TestStaleReplica' -cassandra.long -p 1 -v -count=1 -timeout 20m
 
-test-migration: ## go from a live KairosDB to Varve and back, and compare at each stage; some five minutes
+test-migration: ## migrate from a running KairosDB to Varve and back, and compare the data after each step; about five minutes
 	scripts/cassandra.sh with go test ./e2e/migration ./cmd/varve -run 'TestMigration|TestKairosDBTakesExport' -migration -v -count=1 -timeout 20m
 
-hostile: ## attack a running server as bad clients do, each attack for HOSTILE (2s)
+hostile: ## attack a running server like a malicious client, each attack for HOSTILE (2s)
 	go test ./e2e/hostile -hostile.for=$(HOSTILE) -count=1 -timeout 40m
 
 race: ## run the tests of concurrent packages under the race detector
@@ -76,12 +76,12 @@ race: ## run the tests of concurrent packages under the race detector
 		echo; echo "*** RACE DETECTOR SKIPPED: no C compiler ($$(go env CC)) on this machine ***"; echo; \
 	fi
 
-race-cassandra: ## run the tests over CASSANDRA under the race detector, which make race does without a node; twelve minutes
+race-cassandra: ## run the tests that need a Cassandra node (version CASSANDRA) under the race detector; twelve minutes
 	CGO_ENABLED=1 scripts/cassandra.sh with --version $(CASSANDRA) go test -race -short -vet=off -p 1 -count=1 -timeout 30m ./internal/cassandra/... ./internal/cluster
 
 # Fuzzers are given a number of inputs: before Go 1.27 one that is given a time
 # may fail by its end alone (golang/go#75804).
-fuzz-short: ## run every fuzzer for FUZZTIME (10000x: so many inputs)
+fuzz-short: ## run every fuzzer for FUZZTIME (10000x means 10000 inputs)
 	@set -e; grep -rl --include='*_test.go' '^func Fuzz' internal cmd | xargs -n1 dirname | sort -u | while read -r dir; do \
 		go test -list '^Fuzz' "./$$dir" | grep '^Fuzz' | while read -r name; do \
 			echo "$$name in $$dir"; \
@@ -94,12 +94,12 @@ fuzz-short: ## run every fuzzer for FUZZTIME (10000x: so many inputs)
 SEED  ?= 1
 COUNT ?= 40
 LIMIT ?= 30m
-mutants: ## change PKG's code in COUNT places drawn by SEED; list changes that no test notices
+mutants: ## mutate the code of PKG in COUNT places, chosen by SEED; list the mutants that no test detects
 	@test -n "$(PKG)" || { echo 'usage: make mutants PKG=./internal/wal [SEED=1] [COUNT=40] [LIMIT=30m] [TESTS="./internal/..."] [RUN=regexp] [SKIP=n] [JOBS=n]'; exit 2; }
 	go run ./internal/mutants -seed $(SEED) -count $(COUNT) -limit $(LIMIT) \
 		$(if $(TESTS),-tests "$(TESTS)") $(if $(RUN),-run '$(RUN)') $(if $(SKIP),-skip $(SKIP)) $(if $(JOBS),-jobs $(JOBS)) $(PKG)
 
-lint: ## gofmt, go vet, staticcheck
+lint: ## run gofmt, go vet and staticcheck
 	@unformatted="$$(find . -name '*.go' -not -path './.git/*' | xargs gofmt -l)"; \
 	if [ -n "$$unformatted" ]; then echo "not formatted with gofmt:"; echo "$$unformatted"; exit 1; fi
 	go vet ./...
@@ -108,7 +108,7 @@ lint: ## gofmt, go vet, staticcheck
 bench: ## run all benchmarks of the packages
 	go test -run '^$$' -bench . -benchmem ./internal/...
 
-docs: ## write the generated pages again
+docs: ## regenerate the pages that are made from code
 	go test ./internal/config -run TestReferencePage -update
 	go test ./internal/graphite/chart -run TestPictureOfThePage -update
 	go test ./internal/graphite/function -run TestFunctionPage -update
