@@ -25,7 +25,7 @@ import (
 
 // Config are the settings of the audit log.
 type Config struct {
-	File string `yaml:"file" doc:"File with one line of JSON for each delete, export, backup, change of roll-ups or metadata, created or revoked token, and refusal for lack of the role admin: who did it, and what. none turns it off. Empty: audit.log in data_dir."`
+	File string `yaml:"file" doc:"File with one line of JSON for each delete, export, backup, change of roll-ups or metadata, created or revoked token, and request that was refused for lack of the role admin. Each line says who did what. none turns the audit log off. Empty: audit.log in data_dir."`
 
 	MaxBytes int64 `tune:"max_bytes"` // of a file, before it is put aside
 	MaxFiles int   `tune:"max_files"` // that were put aside

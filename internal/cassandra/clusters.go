@@ -28,10 +28,10 @@ type ClusterConfig struct {
 	Keyspace        string     `yaml:"keyspace" doc:"name of the keyspace there"`
 	Datacenter      string     `yaml:"datacenter" doc:"name of the data centre whose nodes are used; empty uses all"`
 	ReadConsistency string     `yaml:"read_consistency" doc:"replicas that must answer a read"`
-	Username        string     `yaml:"username" doc:"user at that cluster; empty logs in without one"`
-	Password        cql.Secret `yaml:"password" doc:"password of that user; better in password_file"`
+	Username        string     `yaml:"username" doc:"user name for that cluster; empty connects without a login"`
+	Password        cql.Secret `yaml:"password" doc:"password of that user; password_file is safer"`
 	PasswordFile    string     `yaml:"password_file" doc:"file that holds the password, read again at each connection"`
-	TLS             ClusterTLS `yaml:"tls" doc:"Encryption of the connections to that cluster. All else is as in cassandra.tls."`
+	TLS             ClusterTLS `yaml:"tls" doc:"Encryption of the connections to that cluster. Settings that are not here are as in cassandra.tls."`
 }
 
 // ClusterTLS holds the settings of encrypted connections to a further cluster.

@@ -21,7 +21,7 @@ type KeyspaceConfig struct {
 	Name             string   `yaml:"name" doc:"name of the keyspace in metrics, health, errors, in data_dir/spools and for varve inspect --cluster: letters, digits, - and _; no other keyspace and no read cluster has the same"`
 	Metrics          []string `yaml:"metrics" doc:"Metrics that are stored there: name=, prefix=, or regex= for the whole name."`
 	Layout           string   `yaml:"layout" doc:"layout of the tables there: kairosdb, the only one so far; cassandra.keyspace and meta_cluster always have that one"`
-	AlsoRead         []string `yaml:"also_read" doc:"Names of other keyspaces of this list that have older samples of these metrics; write_cluster names cassandra.keyspace. Queries and deletes go to them too."`
+	AlsoRead         []string `yaml:"also_read" doc:"Names of other keyspaces in this list that have older samples of these metrics; write_cluster stands for cassandra.keyspace. Queries and deletes go to these keyspaces too."`
 	Replication      string   `yaml:"replication" doc:"replication of a new keyspace there; empty is as in cassandra.schema"`
 	WriteConsistency string   `yaml:"write_consistency" doc:"replicas that must acknowledge what is written there; empty is as in cassandra"`
 	ClusterConfig

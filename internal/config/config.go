@@ -34,7 +34,7 @@ const (
 // Config is everything that can be set.
 type Config struct {
 	Store     string           `yaml:"store" doc:"Where points are stored: embedded stores them in files below data_dir, cassandra in a keyspace."`
-	DataDir   string           `yaml:"data_dir" doc:"Directory of the embedded store, or of samples that are not in Cassandra yet. It is created if it does not exist. Only one process at a time can use it."`
+	DataDir   string           `yaml:"data_dir" doc:"Directory of the embedded store or, with store: cassandra, of samples that are not in Cassandra yet. It is created if it does not exist. Only one process at a time can use it."`
 	Server    server.Config    `yaml:"server" doc:"Listeners, HTTP connections and stopping."`
 	Auth      auth.Config      `yaml:"auth" doc:"Who may do what. docs/security.md explains it."`
 	Audit     audit.Config     `yaml:"audit" doc:"The audit log: who did what."`
@@ -44,13 +44,13 @@ type Config struct {
 	Query     query.Config     `yaml:"query" doc:"Limits of queries."`
 	Kairos    kairos.Config    `yaml:"kairos" doc:"KairosDB's REST API."`
 	Graphite  graphite.Config  `yaml:"graphite" doc:"Graphite's API."`
-	Retention retention.Config `yaml:"retention" doc:"How long samples are kept, and at which resolution."`
+	Retention retention.Config `yaml:"retention" doc:"How long samples are kept, and at what resolution."`
 	Rollups   rollup.Config    `yaml:"rollups" doc:"Roll-up tasks."`
 	Transfer  transfer.Config  `yaml:"transfer" doc:"Imports and exports."`
 	Timeline  timeline.Config  `yaml:"timeline" doc:"Event timelines."`
 	Embedded  embedded.Config  `yaml:"embedded" doc:"The embedded store: its memory and files."`
 	Cassandra CassandraConfig  `yaml:"cassandra" doc:"The store in an Apache Cassandra cluster: where it is and how it is used."`
-	Tenants   []tenant.Config  `yaml:"tenants" doc:"Tenants beside the default one. Each has a store of its own, and nobody sees another's data."`
+	Tenants   []tenant.Config  `yaml:"tenants" doc:"Tenants in addition to the default one. Each tenant has its own store and cannot see another tenant's data."`
 	Log       Log              `yaml:"log" doc:"Messages of the server, written to standard error."`
 }
 

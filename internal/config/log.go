@@ -9,7 +9,7 @@ import (
 // Log says which messages are written, and how.
 type Log struct {
 	Level  slog.Level `yaml:"level" doc:"Lowest level that is logged: debug, info, warn or error."`
-	Format string     `yaml:"format" doc:"Form of a message: text (key=value) or json, one message per line."`
+	Format string     `yaml:"format" doc:"Format of messages: text (key=value) or json, one message per line."`
 }
 
 // DefaultLog returns text from level info.

@@ -14,17 +14,17 @@ import (
 
 // Config holds the settings of the embedded store.
 type Config struct {
-	RowWidth time.Duration `yaml:"row_width" doc:"Span of time of a row and a partition, 1m to 596h (24 days). Fixed when a store is created."`
+	RowWidth time.Duration `yaml:"row_width" doc:"Time span of a row and of a partition, 1m to 596h (24 days). Fixed when a store is created."`
 
 	Log wal.Config `yaml:"log" doc:"write-ahead log"`
 
-	HeadBytesMax units.Bytes `yaml:"head_bytes_max" doc:"Memory for recent samples and the names of new series, 2MiB to 2GiB. 0 means 160MiB; with more than 250,000 active series it grows by 1KiB a series, up to a sixteenth of the memory of the machine or its control group, and up to half of the free disk space above min_free_bytes. At 30 % of the limit, samples are written to files. At 100 %, writes and deletes wait until that is done. Byte strings, and samples of series that arrive out of order, count with their full length."`
+	HeadBytesMax units.Bytes `yaml:"head_bytes_max" doc:"Memory for recent samples and the names of new series, 2MiB to 2GiB. 0 means 160MiB; with more than 250,000 active series it grows by 1KiB per series, up to the lesser of a sixteenth of the memory of the machine or its control group, and half of the free disk space above min_free_bytes. At 30 % of the limit, samples are written to files. At 100 %, writes and deletes wait until that is done. Byte strings, and samples of series that arrive out of order, count with their full length."`
 
 	MinFreeBytes units.Bytes `yaml:"min_free_bytes" doc:"Free disk space below which writes are refused, so that samples in memory can still be written to files. Writes resume at 1.25 times as much. A value below head_bytes_max may not leave enough space for that. 0 turns the check off."`
 
-	BackupDir string `yaml:"backup_dir" doc:"Directory for backups. On the disk of the data directory, a backup takes no space at first. It must be outside the data directory, or be its subdirectory backups or a directory below that. Empty: backups in the data directory."`
+	BackupDir string `yaml:"backup_dir" doc:"Directory for backups. If it is on the same disk as the data directory, a backup takes no space at first. It must be outside the data directory, or be its subdirectory backups or a directory below that. Empty: backups in the data directory."`
 
-	PageCacheBytes units.Bytes `yaml:"page_cache_bytes" doc:"Memory for pages of block files, and for the indexes of pages that are read again."`
+	PageCacheBytes units.Bytes `yaml:"page_cache_bytes" doc:"Memory for pages of block files. Pages that are read repeatedly also have an index there."`
 
 	// Constants; tests and benchmarks change them by --tune.
 

@@ -12,8 +12,8 @@ import (
 
 // Config has the paths of Graphite's storage rules, and the limits of events.
 type Config struct {
-	StorageSchemas     string `yaml:"storage_schemas" doc:"Path of carbon's storage-schemas.conf, unchanged. It sets the step at which Graphite's API reads a path, and how far back. Without it the step is a minute. All samples are kept regardless, unless retention.enforce is set. A reload reads the file again."`
-	StorageAggregation string `yaml:"storage_aggregation" doc:"Path of carbon's storage-aggregation.conf, unchanged. It sets how points are aggregated to a wider step. Without it they are averaged if at least half of them exist. A reload reads the file again."`
+	StorageSchemas     string `yaml:"storage_schemas" doc:"Path of an unchanged storage-schemas.conf of carbon. It sets the step at which Graphite's API reads a path, and how far back. Without it, the step is one minute. All samples are kept regardless, unless retention.enforce is set. A reload reads the file again."`
+	StorageAggregation string `yaml:"storage_aggregation" doc:"Path of an unchanged storage-aggregation.conf of carbon. It sets how points are aggregated to a wider step. Without it, they are averaged if at least half of them exist. A reload reads the file again."`
 
 	// Constants; tests and benchmarks change them by --tune.
 

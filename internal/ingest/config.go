@@ -23,13 +23,13 @@ type Config struct {
 	MaxSeriesMemory units.Bytes `yaml:"max_series_memory" doc:"Most memory for the names of all series and their index. At the limit, points of new series are refused. 0 means a quarter of the memory of the machine or its control group."`
 
 	DefaultTTL      time.Duration `yaml:"default_ttl" doc:"Time to live of points that are sent without one, in whole seconds, at most 7300d. 0 keeps them for ever. A change does not affect points that are already stored."`
-	TTLFrom         TTLFrom       `yaml:"ttl_from" doc:"When the time to live of a point begins: write, as in KairosDB, or timestamp. With timestamp, points that have already expired are refused."`
-	ForceDefaultTTL bool          `yaml:"force_default_ttl" doc:"Gives default_ttl to all points, even if they are sent with a time to live."`
+	TTLFrom         TTLFrom       `yaml:"ttl_from" doc:"When the time to live of a point begins: write is when the point is written, as in KairosDB; timestamp is the point's own time. With timestamp, points that have already expired are refused."`
+	ForceDefaultTTL bool          `yaml:"force_default_ttl" doc:"Gives default_ttl to all points, including those that are sent with a time to live."`
 
 	MaxTags          int         `yaml:"max_tags" doc:"Most tags of a series."`
 	MaxTagValueBytes units.Bytes `yaml:"max_tag_value_bytes" doc:"Longest tag value."`
 
-	BodyMemory units.Bytes `yaml:"body_memory" doc:"Memory for the HTTP bodies of all requests together. One body may be a quarter of it as sent, and half of it after decompression. If it is at least 4 MiB, an eighth of it is reserved for small bodies, each at most a thousandth of it (256 KiB of 256 MiB), so that they do not wait behind large ones. When it is used up, HTTP answers 503."`
+	BodyMemory units.Bytes `yaml:"body_memory" doc:"Memory for the HTTP bodies of all requests together. One body may be a quarter of it as sent, and half of it after decompression. If it is at least 4 MiB, an eighth of it is reserved for small bodies, each at most a thousandth of it (256 KiB of 256 MiB), so that they do not wait behind large ones. When the memory is used up, HTTP answers 503."`
 
 	// Constants; tests and benchmarks change them by --tune.
 

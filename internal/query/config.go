@@ -12,10 +12,10 @@ type Config struct {
 	MaxSeries     int           `yaml:"max_series" doc:"Most series that one metric of a query may select."`
 	MaxSamples    int64         `yaml:"max_samples" doc:"Most samples that one query may read."`
 	MaxMemory     units.Bytes   `yaml:"max_memory" doc:"Most memory that one query may hold in blocks, buckets and buffered points."`
-	TotalMemory   units.Bytes   `yaml:"total_memory" doc:"Most memory that all queries, the texts of their requests and unsent answers may hold together. A query waits at most max_wait for memory, then it is refused as overload. 0 means a quarter of the memory of the machine or its control group."`
+	TotalMemory   units.Bytes   `yaml:"total_memory" doc:"Most memory that all queries, the texts of their requests and unsent answers may hold together. A query that waits for memory longer than max_wait is refused as overload. 0 means a quarter of the memory of the machine or its control group."`
 	Timeout       time.Duration `yaml:"timeout" doc:"Longest time that one query may take, not counting the wait for a free slot."`
-	MaxConcurrent int           `yaml:"max_concurrent" doc:"Most queries that compute at once. A query that has computed for a while lets others begin, and a query gives up its slot while it waits for Cassandra, or for a client that does not read its answer."`
-	MaxWait       time.Duration `yaml:"max_wait" doc:"Longest time that a query waits to be parsed, that it then waits for a free slot, or that a delete waits for other deletes. A request that waits longer is refused as overload."`
+	MaxConcurrent int           `yaml:"max_concurrent" doc:"Most queries that compute at once. A query that has computed for a while lets others begin. A query also gives up its slot while it waits for Cassandra, or for a client that does not read its answer."`
+	MaxWait       time.Duration `yaml:"max_wait" doc:"Longest wait of a query until it is parsed, of a parsed query for a free slot, or of a delete for other deletes. A request that waits longer is refused as overload."`
 	Slow          time.Duration `yaml:"slow" doc:"Queries that take at least this long are logged and listed by /admin/slowqueries, whatever API they came through. 0 turns that off."`
 
 	// Constants; tests and benchmarks change them by --tune.

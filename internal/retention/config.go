@@ -13,7 +13,7 @@ import (
 // Config says whether rules are enforced, and has Varve's own rules.
 type Config struct {
 	Enforce  bool           `yaml:"enforce" doc:"Downsamples and removes samples by the rules of retention.policies and graphite.storage_schemas, for all series and protocols. Samples older than the first stage are replaced by buckets of the next one, and data older than the last stage is removed. If false, the rules only set the step at which Graphite's API reads, and every sample is kept. Only with store: embedded."`
-	Policies []PolicyConfig `yaml:"policies" doc:"Rules for series. The first rule that matches a series applies. They come before those of graphite.storage_schemas. A reload reads them again. docs/retention.md explains them."`
+	Policies []PolicyConfig `yaml:"policies" doc:"Rules for series. The first rule that matches a series applies. These rules come before those of graphite.storage_schemas. A reload reads them again. docs/retention.md explains them."`
 }
 
 // A PolicyConfig is one of Varve's own rules. A series must meet all of its conditions.
@@ -21,12 +21,12 @@ type PolicyConfig struct {
 	Name         string   `yaml:"name" doc:"Name in reports and log lines."`
 	Metric       string   `yaml:"metric" doc:"Metrics that the rule applies to: a whole name, in which * matches any text and ? one character. Empty: every metric."`
 	Tags         []string `yaml:"tags" doc:"Tags that a series must have, each as name=value with * and ? in the value, such as [host=web-*, dc=fra]. A series may have more."`
-	Path         string   `yaml:"path" doc:"Regular expression that must be found in the path of a series, which is name;tag=value;tag=value with the tags in order. Empty: every path."`
+	Path         string   `yaml:"path" doc:"Regular expression that must match somewhere in the path of a series. The path is name;tag=value;tag=value, with the tags in order. Empty: every path."`
 	Tenants      []string `yaml:"tenants" doc:"Tenants that the rule applies to. Empty: all."`
 	Stages       string   `yaml:"stages" doc:"Resolutions and how long each is kept, such as 10s:6h,60s:30d,1h:5y. The word forever keeps every sample as it was sent."`
-	Aggregation  string   `yaml:"aggregation" doc:"Value of a bucket: average, sum, min, max, last, count, avg_zero, absmax, absmin, or a percentile such as p95 or p99.9. Empty: average with an x_files_factor, else as graphite.storage_aggregation says."`
+	Aggregation  string   `yaml:"aggregation" doc:"Value of a bucket: average, sum, min, max, last, count, avg_zero, absmax, absmin, or a percentile such as p95 or p99.9. Empty: average if x_files_factor is set, else as in graphite.storage_aggregation."`
 	Sketch       bool     `yaml:"sketch" doc:"Stores a sketch of the samples with each bucket, from which percentiles are computed with a relative error of at most 1 %. If aggregation is a percentile, sketches are stored anyway."`
-	XFilesFactor float64  `yaml:"x_files_factor" doc:"Fraction of a bucket's samples that must exist for Graphite's API to show the bucket, from 0 to 1. -1: 0.5 with an aggregation, else as graphite.storage_aggregation says."`
+	XFilesFactor float64  `yaml:"x_files_factor" doc:"Fraction of a bucket's samples that must exist for Graphite's API to show the bucket, from 0 to 1. -1: 0.5 if aggregation is set, else as in graphite.storage_aggregation."`
 }
 
 // SetDefaults makes c a policy without conditions.

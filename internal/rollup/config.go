@@ -10,7 +10,7 @@ import (
 // Config are the settings of roll-ups.
 type Config struct {
 	MaxConcurrent int           `yaml:"max_concurrent" doc:"Most roll-up tasks that run at once. A backfill counts as one while it computes a batch, and lets waiting tasks run between batches."`
-	LateHorizon   time.Duration `yaml:"late_horizon" doc:"Each run recomputes the buckets that ended up to this long before the last run, 1m to 31 days. Points that arrive later than half of it are recorded, and the next run recomputes their buckets."`
+	LateHorizon   time.Duration `yaml:"late_horizon" doc:"Each run recomputes the buckets that ended up to this long before the last run, 1m to 31 days. Points that arrive late by more than half of this time are recorded, and the next run recomputes their buckets."`
 	Participate   bool          `yaml:"participate" doc:"With store: cassandra, while KairosDB nodes use the keyspace: true lists this server among their hosts and runs the tasks that they assign to it; false leaves all tasks to the KairosDB nodes."`
 
 	// Constants, which tests and benchmarks change with --tune.

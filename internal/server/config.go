@@ -21,12 +21,12 @@ type Config struct {
 
 	AllowedOrigins []string `yaml:"allowed_origins" doc:"Origins whose web pages may use the HTTP API, each as a browser sends it, for example https://grafana.example.org. * lets pages of all other origins read, as KairosDB does. Programs other than browsers need no entry. A server on loopback also accepts the hosts of these origins in the Host header, for proxies that forward the original Host."`
 
-	MaxConnections int           `yaml:"max_connections" doc:"Open HTTP connections. At the limit, a new connection replaces one of the address with the most connections: the one that has had no complete request header for longest, or else the one whose request body arrives most slowly, below 16KiB/s. If there is none, the new connection waits."`
+	MaxConnections int           `yaml:"max_connections" doc:"Most open HTTP connections. At the limit, a new connection replaces a connection of the address that has the most: the one that has gone longest without a complete request header, or else the one whose request body arrives most slowly, below 16KiB/s. If there is no such connection, the new one waits."`
 	IdleTimeout    time.Duration `yaml:"idle_timeout" doc:"Closes a connection that has had no request for this long. Clients of KairosDB expect 120s or more."`
 
 	ShutdownTimeout time.Duration `yaml:"shutdown_timeout" doc:"Longest time from the stop signal to the exit. Requests in flight have half of it. The store has the rest to write its memory to files."`
 
-	Insecure bool `yaml:"insecure" doc:"Allows listeners that other machines can reach although auth.enabled is not set. Anyone who can connect can then do everything. Each start logs this, and the health status shows it."`
+	Insecure bool `yaml:"insecure" doc:"Allows listeners that other machines can reach even if auth.enabled is not set. Anyone who can connect can then do everything. Each start logs this, and the health status shows it."`
 
 	TLS TLSConfig `yaml:"tls" doc:"TLS of the listeners. Without cert_file, no listener uses TLS."`
 

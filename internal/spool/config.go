@@ -19,7 +19,7 @@ const (
 // Config holds the settings of a spool.
 type Config struct {
 	Acknowledge string        `yaml:"acknowledge" doc:"when a write is acknowledged: \"spool\" once it is in the local log, \"store\" once the remote store has it"`
-	Linger      time.Duration `yaml:"linger" doc:"How long samples are collected before they are written to the remote store, at most 1h. A longer time writes more samples of a series together, at less cost each. Samples are durable and visible on this server at once."`
+	Linger      time.Duration `yaml:"linger" doc:"How long samples are collected before they are written to the remote store, at most 1h. With a longer time, more samples of a series are written together, and each costs less. Samples are durable and visible on this server at once."`
 
 	MaxMemory    units.Bytes `yaml:"max_memory" doc:"Memory for samples that the remote store does not have yet. Older samples are kept in files. Once samples take a third of it, they are written to the remote store without waiting for linger. A series takes about 230 bytes, a sample 3 to 17. Choose a value that holds the samples of one linger."`
 	MaxBytes     units.Bytes `yaml:"max_bytes" doc:"Disk space for samples that the remote store does not have yet. At the limit, writes are refused."`

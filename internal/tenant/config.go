@@ -21,7 +21,7 @@ type Config struct {
 	MaxSeriesMemory    units.Bytes `yaml:"max_series_memory" doc:"As ingest.max_series_memory."`
 	QueryMemory        units.Bytes `yaml:"query_memory" doc:"As query.total_memory; one query may hold half of it."`
 	MaxConcurrent      int         `yaml:"max_concurrent" doc:"As query.max_concurrent. 0 means half of the processors, at least one, so that one tenant's queries leave room for those of others."`
-	MaxConnections     int         `yaml:"max_connections" doc:"Most telnet connections, carbon line connections and carbon pickle connections, each; further ones are closed. Also the most HTTP requests that are answered at once; further ones get 503. Half of these may follow timelines."`
+	MaxConnections     int         `yaml:"max_connections" doc:"Most telnet connections, most carbon line connections and most carbon pickle connections; further connections are closed. Also the most concurrent HTTP requests; further requests get 503. Half of the requests may follow timelines."`
 }
 
 // SetDefaults sets limits for a tenant that shares a small machine with some others.

@@ -17,8 +17,8 @@ type Config struct {
 	RateMax         int           `yaml:"rate_max" doc:"Most events per second that one timeline accepts from this server; bursts of 10 times as many are allowed. 0 means no limit."`
 	TailsMax        int           `yaml:"tails_max" doc:"Number of readers that may follow timelines at the same time, 1 to 100000."`
 	LeadTime        time.Duration `yaml:"lead_time" doc:"A change of layout is written this long before it takes effect, 1s to 1h. Events may be at most this far in the future. Must be the same on all servers of a cluster."`
-	Adapt           bool          `yaml:"adapt" doc:"Chooses sizes of buckets and numbers of partitions from the measured rate."`
-	Spool           []string      `yaml:"spool" doc:"Names of at most 1000 timelines whose events are acknowledged once they are in a log on this server's disk, and written to Cassandra afterwards. Their events are thus accepted while Cassandra is down. No effect with store: embedded."`
+	Adapt           bool          `yaml:"adapt" doc:"Adapts bucket sizes and numbers of partitions to the measured rate."`
+	Spool           []string      `yaml:"spool" doc:"Names of at most 1000 timelines whose events are acknowledged once they are in a log on this server's disk, and written to Cassandra afterwards. So these timelines accept events while Cassandra is down. No effect with store: embedded."`
 	SpoolBytesMax   units.Bytes   `yaml:"spool_bytes_max" doc:"Most bytes of events that may wait for Cassandra in the log of timeline.spool, 16MiB to 1024GiB. At the limit, appends to these timelines are refused."`
 }
 

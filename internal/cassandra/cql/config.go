@@ -21,11 +21,11 @@ type Config struct {
 	Datacenter       string    `yaml:"datacenter" doc:"name of the data centre whose nodes are used; empty uses all"`
 	ReadConsistency  string    `yaml:"read_consistency" doc:"replicas that must answer a read: ONE, LOCAL_ONE, LOCAL_QUORUM, QUORUM, ALL, ..."`
 	WriteConsistency string    `yaml:"write_consistency" doc:"replicas that must acknowledge a write or a delete"`
-	Username         string    `yaml:"username" doc:"user at Cassandra; empty logs in without one"`
-	Password         Secret    `yaml:"password" doc:"password of that user; better in password_file or the environment"`
+	Username         string    `yaml:"username" doc:"user name for Cassandra; empty connects without a login"`
+	Password         Secret    `yaml:"password" doc:"password of that user; password_file or the environment is safer"`
 	PasswordFile     string    `yaml:"password_file" doc:"file that holds the password, read again at each connection"`
 	TLS              TLSConfig `yaml:"tls" doc:"Encryption of the connections to Cassandra."`
-	Compression      bool      `yaml:"compression" doc:"Compresses frames with LZ4. Useful between data centres; within one it only costs CPU."`
+	Compression      bool      `yaml:"compression" doc:"Compresses frames with LZ4. Useful between data centres; within a data centre it only costs CPU."`
 	ReadsInFlight    int       `yaml:"reads_in_flight" doc:"Most concurrent read statements per node, 1 to 4096. A node gets fewer if 1 in 100 of them takes longer than 500ms."`
 	WritesInFlight   int       `yaml:"writes_in_flight" doc:"Most concurrent write statements per node, 1 to 4096. A node gets fewer if 1 in 100 of them takes longer than 500ms."`
 
@@ -59,7 +59,7 @@ type Config struct {
 // TLSConfig holds the settings of encrypted connections.
 type TLSConfig struct {
 	Enabled    bool   `yaml:"enabled" doc:"encrypts connections to Cassandra"`
-	CAFile     string `yaml:"ca_file" doc:"PEM file of the authorities that sign the nodes' certificates; empty uses those of the system"`
+	CAFile     string `yaml:"ca_file" doc:"PEM file of the authorities that sign the nodes' certificates; empty uses the system's authorities"`
 	CertFile   string `yaml:"cert_file" doc:"PEM file of the client certificate and its chain, if the nodes ask for one"`
 	KeyFile    string `yaml:"key_file" doc:"PEM file of the client certificate's key"`
 	VerifyHost bool   `yaml:"verify_host" doc:"checks that a node's certificate names the address that was connected to; without it only the signature is checked"`

@@ -11,7 +11,7 @@ import (
 // Config holds the limits of carbon's listeners.
 type Config struct {
 	MaxPickle      units.Bytes `yaml:"max_pickle" doc:"Longest pickle, 1KiB to 64MiB. Varve closes a connection that sends a longer one. Carbon's limit is 1MiB."`
-	MaxConnections int         `yaml:"max_connections" doc:"Open connections, separately for lines and for pickles. At the limit, a new connection replaces one of the address with the most connections: the one that has gone longest without sending a complete line or pickle."`
+	MaxConnections int         `yaml:"max_connections" doc:"Most open connections, separately for lines and for pickles. At the limit, a new connection replaces a connection of the address that has the most: the one that has gone longest without sending a complete line or pickle."`
 
 	// Constants; tests and benchmarks change them by --tune.
 

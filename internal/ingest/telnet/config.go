@@ -11,7 +11,7 @@ import (
 // Config holds the limits of the telnet listener.
 type Config struct {
 	MaxLine        units.Bytes `yaml:"max_line" doc:"Longest line, 64 to 4MiB. A longer one is discarded to its end and counted."`
-	MaxConnections int         `yaml:"max_connections" doc:"Open connections. At the limit, a new connection replaces one of the address with the most connections: the one that has sent no line for longest."`
+	MaxConnections int         `yaml:"max_connections" doc:"Most open connections. At the limit, a new connection replaces a connection of the address that has the most: the one that has gone longest without sending a line."`
 
 	// Constants; tests and benchmarks change them by --tune.
 

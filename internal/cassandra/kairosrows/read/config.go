@@ -9,9 +9,9 @@ import (
 
 // Config holds the settings of a Reader.
 type Config struct {
-	PostingsCacheBytes units.Bytes   `yaml:"postings_cache_bytes" doc:"Memory for row keys that queries have found. They are read again only if Cassandra says that they changed."`
+	PostingsCacheBytes units.Bytes   `yaml:"postings_cache_bytes" doc:"Memory for row keys that queries have read. They are read again only if Cassandra shows that they have changed."`
 	ChunkCacheBytes    units.Bytes   `yaml:"chunk_cache_bytes" doc:"Memory for compressed samples of finished rows that queries have read twice. 0 turns the cache off."`
-	KairosDBLag        time.Duration `yaml:"kairosdb_lag" doc:"While KairosDB nodes run: for how long queries may miss what these nodes have just written, namely new series, and late points and deletes in finished rows. At most 1h; 0 misses nothing. A longer time saves rereading row keys and finished rows."`
+	KairosDBLag        time.Duration `yaml:"kairosdb_lag" doc:"How long queries may miss data that KairosDB nodes have just written: new series, and late points and deletes in finished rows. At most 1h; with 0, queries miss nothing. With a longer time, row keys and finished rows are reread less often. Applies while KairosDB nodes run."`
 	CoverRate          int           `yaml:"cover_rate" doc:"Row keys written by KairosDB that Varve adds to its inverted index per second, in the background, at most 1000000. 0 adds none."`
 
 	// Constants; tests and benchmarks change them by --tune.

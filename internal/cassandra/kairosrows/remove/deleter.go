@@ -30,7 +30,7 @@ const (
 
 // Config holds the settings of deletes and repairs.
 type Config struct {
-	KairosDBNodes string `yaml:"kairosdb_nodes" doc:"whether KairosDB nodes write into the keyspace: \"yes\", \"no\", or \"auto\", which looks for one in the list of hosts that they keep"`
+	KairosDBNodes string `yaml:"kairosdb_nodes" doc:"whether KairosDB nodes write into the keyspace: \"yes\", \"no\", or \"auto\", which looks for a node in KairosDB's list of hosts"`
 
 	// Constants; tests and benchmarks change them by --tune.
 

@@ -28,8 +28,8 @@ const (
 // Config holds the settings of a keyspace.
 type Config struct {
 	Create       string   `yaml:"create" doc:"What is created if it is missing: \"nothing\", \"tables\" in an existing keyspace, or \"keyspace\", which creates keyspace and tables as KairosDB does."`
-	Replication  string   `yaml:"replication" doc:"replication of a new keyspace, as a map in CQL; empty chooses one copy per node of the data centre, at most 3, and logs that"`
-	TableOptions []string `yaml:"table_options" doc:"options of new tables, each \"TABLE: OPTIONS\" as CQL writes them after WITH, for example data_points: gc_grace_seconds = 86400"`
+	Replication  string   `yaml:"replication" doc:"replication of a new keyspace, as a map in CQL; if empty, the server chooses one copy per node of the data centre, at most 3, and logs its choice"`
+	TableOptions []string `yaml:"table_options" doc:"options of new tables, each \"TABLE: OPTIONS\" with options as after WITH in CQL, for example data_points: gc_grace_seconds = 86400"`
 	RowTimeUnit  string   `yaml:"row_time_unit" doc:"Time unit of rows in a new keyspace: MILLISECONDS or SECONDS. An existing keyspace keeps its unit."`
 	RowWidth     int64    `yaml:"row_width" doc:"Length of a row in a new keyspace, in row_time_unit, 1 to 2147483648. 0 means three weeks."`
 

@@ -28,9 +28,9 @@ import (
 
 // Config holds the settings of a Writer.
 type Config struct {
-	IndexCache   int      `yaml:"index_cache" doc:"Row keys whose index rows are known to exist, 1000 to 100000000. Each takes 60 to 160 bytes, or 700 in a metric with one series only, and long ones count as several. Index rows of other row keys are written again with their next sample."`
+	IndexCache   int      `yaml:"index_cache" doc:"Most row keys that a server remembers as indexed, 1000 to 100000000. Each takes 60 to 160 bytes, or 700 in a metric with only one series; a long row key counts as several. The index rows of other row keys are written again with their next sample."`
 	KairosDBOnly bool     `yaml:"kairosdb_only" doc:"Refuses samples that make queries of KairosDB nodes fail: NaN, infinities, complex numbers and types that KairosDB does not know."`
-	TagIndex     []string `yaml:"tag_index" doc:"rules for the rows of tag_indexed_row_keys, which KairosDB nodes need for the metrics in their tag_indexed_row_key_lookup_metrics: \"include\" or \"exclude\", then all, name=, prefix= or regex=, then for some tags only tags=a,b"`
+	TagIndex     []string `yaml:"tag_index" doc:"rules for the rows of tag_indexed_row_keys, which KairosDB nodes need for the metrics in their tag_indexed_row_key_lookup_metrics: \"include\" or \"exclude\", then all, name=, prefix= or regex=, then optionally tags=a,b to name only these tags"`
 
 	// Constants; tests and benchmarks change them by --tune.
 
