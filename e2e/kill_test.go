@@ -20,7 +20,7 @@ const (
 	checkpointDone   = "checkpoint done"
 	mergeBegins      = "merge begins"
 	mergeDone        = "merge done"
-	orphanRemoved    = "remove a block file that was never completed"
+	orphanRemoved    = "removing a block file that was never completed"
 	replayed         = "replayed the write-ahead log"
 )
 

@@ -119,7 +119,7 @@ func (c ReadCluster) within() (model.TimeRange, error) {
 		}
 	}
 	if errs == nil && r.StartMS >= r.EndMS {
-		errs = append(errs, fmt.Errorf("end_time: %s: want one after start_time, %s", c.EndTime, c.StartTime))
+		errs = append(errs, fmt.Errorf("end_time: %s: want a time after start_time, %s", c.EndTime, c.StartTime))
 	}
 	return r, errors.Join(errs...)
 }
@@ -234,7 +234,7 @@ func (c Config) CheckLayout() error {
 	for _, f := range c.further() {
 		same := f.session.Keyspace == c.Keyspace && slices.ContainsFunc(f.session.Hosts, func(host string) bool { return slices.Contains(c.Hosts, host) })
 		if same && f.layout != layout.Default {
-			return fmt.Errorf("keyspace %s is that of %s in the settings, whose tables have layout %s; only those of layout %s can be worked on", c.Keyspace, f.name, f.layout, layout.Default)
+			return fmt.Errorf("keyspace %s belongs to %s in the settings, whose tables have layout %s; this command supports only layout %s", c.Keyspace, f.name, f.layout, layout.Default)
 		}
 	}
 	return nil

@@ -36,7 +36,7 @@ func parseMetricRule(words []string) (metricRule, error) {
 		rule = append(rule, word)
 	}
 	if len(words) == 0 {
-		errs = append(errs, errors.New("metrics: empty; say which metrics are kept there, as name=, prefix= or regex="))
+		errs = append(errs, errors.New("metrics: empty; say which metrics are stored there, with name=, prefix= or regex="))
 	}
 	return rule, errors.Join(errs...)
 }

@@ -91,7 +91,7 @@ func TestListFaults(t *testing.T) {
 		{"read_clusters: [{name: a, hosts: [a], layout: biggraphite}]", `cassandra.read_clusters[0].layout: "biggraphite": there is no such layout of tables; want kairosdb`},
 		{"keyspaces: [{name: a, metrics: [name=a], keyspace: b, layout: packed}]", `cassandra.keyspaces[0].layout: "packed": there is no such layout of tables; want kairosdb`},
 		{"read_clusters: [{name: a, hosts: [a], start_time: soon}]", `file v.yaml:1: cassandra.read_clusters[0].start_time: "soon": want a time like`},
-		{"read_clusters: [{name: a, hosts: [a], start_time: 2024-02-01, end_time: 2024-01-01}]", "cassandra.read_clusters[0].end_time: 2024-01-01: want one after start_time"},
+		{"read_clusters: [{name: a, hosts: [a], start_time: 2024-02-01, end_time: 2024-01-01}]", "cassandra.read_clusters[0].end_time: 2024-01-01: want a time after start_time"},
 		{"meta_cluster: {keyspace: x}", "cassandra.meta_cluster.hosts: empty, although"},
 		{"meta_cluster: {hosts: [a]}, read_clusters: [{name: meta_cluster, hosts: [b]}]", `cassandra.read_clusters[0].name: "meta_cluster": another cluster has this name`},
 		{"tls: {server_name: a}", "cassandra.tls.enabled: false, although other settings of tls are given"},

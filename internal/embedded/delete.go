@@ -277,7 +277,7 @@ const settleInterval = time.Second
 // series that may be empty.
 func (s *Store) settleDoubts(ctx context.Context) {
 	if err := s.finishErasing(ctx); err != nil && ctx.Err() == nil {
-		s.logger.Error("a deletion found damaged memory", "error", err)
+		s.logger.Error("a delete could not be applied to damaged samples in memory", "error", err)
 	}
 	s.order.Lock()
 	ids := s.order.doubtful

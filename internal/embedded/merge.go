@@ -68,7 +68,7 @@ func (s *Store) maintain(ctx context.Context) error {
 		case err == nil:
 		case anyDamaged(files): // merges leave them alone from now on
 			s.metrics.mergeFailures.Inc()
-			s.logger.Error("a merge found a damaged file; it was stopped, other merges continue", "error", err)
+			s.logger.Error("a merge found a damaged file and was stopped; other merges continue", "error", err)
 		case errors.As(err, new(*spaceError)):
 			s.metrics.mergesPutOff.Inc()
 			s.logger.Warn("a merge was stopped because the disk was getting full; will retry when there is room for all of its input", "error", err)
@@ -109,7 +109,7 @@ func (s *Store) nextMerge(st *state) []*openFile {
 		if s.mergesWait = putOff != nil; s.mergesWait {
 			s.logger.Warn("merges are postponed for lack of disk space; they resume when there is enough", "error", putOff)
 		} else {
-			s.logger.Info("no merge is postponed any more")
+			s.logger.Info("postponed merges resume")
 		}
 	}
 	return nil

@@ -327,7 +327,7 @@ func (s *Store) removeOrphans() error {
 		if named[n] {
 			continue
 		}
-		s.logger.Info("remove a block file that was never completed", "file", name)
+		s.logger.Info("removing a block file that was never completed", "file", name)
 		if err := s.fs.Remove(s.fs.PathJoin(s.path(datadir.Blocks), name)); err != nil {
 			return fmt.Errorf("remove unfinished block file: %w", err)
 		}

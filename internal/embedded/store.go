@@ -204,7 +204,7 @@ func (s *Store) Close() error {
 	var errs []error
 	if s.log.Failure() == nil && s.log.Current().Err() == nil {
 		if err := s.checkpoint(); err != nil {
-			errs = append(errs, fmt.Errorf("last checkpoint (the log keeps what it would have written): %w", err))
+			errs = append(errs, fmt.Errorf("last checkpoint (its samples remain in the log): %w", err))
 		}
 	}
 	errs = append(errs, s.log.Close())

@@ -55,7 +55,7 @@ func (s *Spool) followClockLocked() {
 	s.mu.Unlock()
 	s.order.floorMS, s.order.stampMS = mostMS+1, 0
 	s.logFloorLocked()
-	s.logger.Warn("the clock was set back; write timestamps follow it. Until it has caught up, samples that the remote store took with later timestamps "+
+	s.logger.Warn("the clock was set back; write timestamps follow it. Until it has caught up, samples that the remote store has with later timestamps "+
 		"hide new writes and deletes of the same samples", "by", lead, "generations_stamped_again", len(waiting))
 }
 

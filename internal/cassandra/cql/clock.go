@@ -96,7 +96,7 @@ func CompareClocks(clocks []Clock, err error) error {
 		if err == nil {
 			err = errors.New("no node is up")
 		}
-		return fmt.Errorf("no Cassandra node tells the time, with which the clock of this machine is compared: %w", err)
+		return fmt.Errorf("cannot compare the clock of this machine: no Cassandra node tells its time: %w", err)
 	}
 	slices.Sort(ahead)
 	if off := -ahead[len(ahead)/2]; off.Abs() > ClockOff {

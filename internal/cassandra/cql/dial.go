@@ -104,7 +104,7 @@ func (d *dialer) dialed(conn net.Conn, host *gocql.HostInfo) *gocql.DialedHost {
 	identified := &identifiedConn{Conn: conn, check: func(id string, peers func() ([]string, error)) error {
 		tell, err := d.roster.check(address, id, expected, peers)
 		if tell {
-			d.log.Error("cassandra: a node of another cluster answers", "error", err)
+			d.log.Error("cassandra: a node of another cluster answered", "error", err)
 		}
 		return err
 	}}

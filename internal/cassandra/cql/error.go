@@ -155,7 +155,7 @@ func (e *waitError) Unwrap() error { return e.err }
 var (
 	errAttemptTimeout = errors.New("no answer in time")
 	errStalled        = errors.New("the node answers nothing at present")
-	errWaits          = errors.New("the node seems to wait for a lost node")
+	errWaits          = errors.New("the node seems to be waiting for a node that is down")
 	errNoSession      = errors.New("not connected")
 )
 

@@ -213,7 +213,7 @@ func (j *jobs) inTurn(ctx context.Context, r *runningJob, f func(context.Context
 			return errLost
 		}
 		if err := j.save(ctx, &state); err != nil {
-			j.d.log.Warn("it could not be recorded that a delete job waits", "job", state.ID, "error", err)
+			j.d.log.Warn("could not record that a delete job is waiting", "job", state.ID, "error", err)
 		}
 	}
 }

@@ -162,7 +162,7 @@ func (j *Repair) checkClock(ctx context.Context, k *Keyspace) error {
 	}
 	err := cql.CompareClocks(clocks(ctx))
 	if _, off := errors.AsType[*cql.ClockError](err); off {
-		return fmt.Errorf("%w; set it: nothing is changed before", err)
+		return fmt.Errorf("%w; set the clock first: until then nothing is changed", err)
 	}
 	if err != nil {
 		return &store.UnavailableError{Reason: "nothing is changed before the clock of this machine is confirmed", Err: err}

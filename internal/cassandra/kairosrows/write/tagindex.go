@@ -79,7 +79,7 @@ func parseTagRule(line string) (rule tagRule, include bool, err error) {
 	for _, word := range words[2:] {
 		list, ok := strings.CutPrefix(word, "tags=")
 		if !ok || !include {
-			return rule, include, fmt.Errorf("%q: want nothing, or after include tags=", word)
+			return rule, include, fmt.Errorf("%q: want nothing more, or tags= after include", word)
 		}
 		if list != "" && list != "*" {
 			rule.tags = strings.Split(list, ",")

@@ -77,8 +77,8 @@ func (w *Writer) probe(ctx context.Context, parts map[rowkey.Partition]struct{})
 	case len(missing) == 0:
 		return nil
 	case len(missing) == looked && (whole || looked > probeMore):
-		w.log.Warn("index rows that this server wrote have vanished; perhaps tables were emptied. Those of all series are written again with their next samples; "+
-			"for series that get none, run varve repair", "metric", missing[0].Metric, "row_time", missing[0].TimeMS)
+		w.log.Warn("index rows that this server wrote have vanished; perhaps tables were emptied. The index rows of all series are written again with the next samples; "+
+			"run varve repair for series that get no new samples", "metric", missing[0].Metric, "row_time", missing[0].TimeMS)
 		w.known.forget(rowkey.Everything)
 	default:
 		for _, p := range missing {
