@@ -1,6 +1,7 @@
 package overlay
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -480,4 +481,48 @@ func TestClosed(t *testing.T) {
 		}
 		c.Close()
 	}
+}
+
+// TestReadHolds: a cursor holds the memory of samples that arrived out of order until it is closed, and reports an
+// error of Hold.
+func TestReadHolds(t *testing.T) {
+	const samples, size = 2000, 1000
+	h := head.New(0)
+	var b store.Batch
+	for i := range int64(samples) {
+		b.AddBytes(1, i*7919%samples, bytes.Repeat([]byte{byte(i)}, size), 0)
+	}
+	h.Append(&b, slices.Repeat([]model.Kind{model.String}, samples))
+	var pool Pool
+	layers := &Layers{Active: h, Deletions: func() *Deletions { return NewDeletions(nil) }, Failed: func(error) {}}
+	for _, descending := range []bool{false, true, false} {
+		var held, most int64
+		c := pool.Read(t.Context(), layers, 0, 1, model.String, store.ReadOptions{Range: model.AllTime, Descending: descending, Hold: func(n int64) error {
+			held += n
+			most = max(most, held)
+			return nil
+		}})
+		read := 0
+		for {
+			block, err := c.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if block == nil {
+				break
+			}
+			read += block.Len()
+		}
+		before := held
+		c.Close()
+		if read != samples || before < 2*samples*size || most > 4*samples*size || held != 0 {
+			t.Errorf("%d samples, %d bytes are held at the end, %d at most, %d after Close", read, before, most, held)
+		}
+	}
+	full := errors.New("full")
+	c := pool.Read(t.Context(), layers, 0, 1, model.String, store.ReadOptions{Range: model.AllTime, Hold: func(n int64) error { return full }})
+	if _, err := c.Next(); !errors.Is(err, full) {
+		t.Errorf("%v, want the error of Hold", err)
+	}
+	c.Close()
 }
