@@ -28,7 +28,7 @@ func TestOtherLayout(t *testing.T) {
 		}
 	}
 	c.Cassandra.Keyspace = "packed_points"
-	const refusal = "keyspace packed_points is that of packed in the settings, whose tables have layout plain"
+	const refusal = "keyspace packed_points belongs to packed in the settings, whose tables have layout plain"
 	out := terminal{io.Discard, io.Discard, nil}
 	for name, run := range map[string]func(line) error{
 		"inspect":     func(l line) error { return inspectKeyspace(out, c, l) },
