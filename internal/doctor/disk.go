@@ -41,6 +41,7 @@ func directories(c config.Config, running bool) []Finding {
 	}
 	found = append(found, fileSystem(at), space("disk space", at, least, key))
 	if c.Store == config.Embedded {
+		// Memory beyond that of a small machine is used only while the disk has room for it.
 		found = append(found, reserve(least, int64(c.Embedded.LargestHead(0)))...)
 	}
 	if dir := c.Embedded.BackupDir; dir != "" && c.Store == config.Embedded {

@@ -56,8 +56,8 @@ func memoryFits(have, may int64) Finding {
 	switch {
 	case have == 0:
 		return ok(check, "its size is not known on this system; the settings allow %s", size(may))
-	case may > have/5*4: // there Go's collector begins to take much CPU, see machine.LimitGarbage
-		return Finding{check, Warning, fmt.Sprintf("the settings allow %s, but the machine or its control group has %s: the kernel may kill the server when memory runs out", size(may), size(have)), do}
+	case may > have/5*4: // see machine.LimitGarbage
+		return Finding{check, Warning, fmt.Sprintf("the settings allow %s, and the machine or its control group has %s: less than a fifth is left for garbage, and the kernel may kill the server when memory runs out", size(may), size(have)), do}
 	}
 	return ok(check, "the settings allow %s of %s", size(may), size(have))
 }

@@ -123,35 +123,43 @@ const collectStep = 4096
 
 // collect copies references to fragments, oldest first, and the open samples.
 //
-// Between two steps, samples may be appended or deleted: fragments that r had at first stay in the arena, each
-// with the older one that it had then or one that a deletion has put in its place since.
+// Between two steps, samples may be appended or deleted. The fragments that the series had at first stay in the
+// arena. Each refers to the older one that it had then, or to one that a delete has put in its place since.
 func (h *Head) collect(id model.SeriesNumber, within model.TimeRange, run *Run) (d disorder, ok bool, err error) {
 	si, pi, slot := locate(id)
 	s := &h.shards[si]
-	s.mu.RLock()
-	r := s.record(pi, slot)
-	if r == nil {
-		s.mu.RUnlock()
-		return 0, false, nil
-	}
-	run.Kind, d = r.kind, r.disorder
-	s.copyOpen(r, within, &run.Open, run.Stamps && s.stamped)
-	for ref := s.collectSome(r.fragment, d, within, run); ref != 0; ref = s.collectSome(ref, d, within, run) {
-		s.mu.RUnlock()
+	ref, d, ok := s.collectOpen(pi, slot, within, run)
+	for ref != 0 {
+		if ref = s.collectSome(ref, d, within, run); ref == 0 {
+			break
+		}
 		if err := run.hold(collectStep * listBytes); err != nil {
 			return d, true, err
 		}
-		run.Fragments = slices.Grow(run.Fragments, collectStep) // may take long, too
-		s.mu.RLock()
+		run.Fragments = slices.Grow(run.Fragments, collectStep) // slow, so not under the lock
 	}
-	s.mu.RUnlock()
 	slices.Reverse(run.Fragments)
-	return d, true, nil
+	return d, ok, nil
+}
+
+// collectOpen copies the open samples of a series. It returns the newest fragment, 0 if there is none.
+func (s *shard) collectOpen(pi, slot uint32, within model.TimeRange, run *Run) (newest uint32, d disorder, ok bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	r := s.record(pi, slot)
+	if r == nil {
+		return 0, 0, false
+	}
+	run.Kind = r.kind
+	s.copyOpen(r, within, &run.Open, run.Stamps && s.stamped)
+	return r.fragment, r.disorder, true
 }
 
 // collectSome looks at up to collectStep fragments of a series, from ref on. It returns the next one, 0 if
-// there is none that may overlap within. s.mu must be held.
+// there is none that may overlap within.
 func (s *shard) collectSome(ref uint32, d disorder, within model.TimeRange, run *Run) (next uint32) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	for range collectStep {
 		if ref == 0 {
 			return 0
