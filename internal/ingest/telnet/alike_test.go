@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"varve/internal/ingest"
 	"varve/internal/ingest/ingesttest"
@@ -151,8 +152,9 @@ func TestLinesAlike(t *testing.T) {
 		}
 	}
 	alike, each := &ingesttest.Recorder{}, &ingesttest.Recorder{}
+	now := time.Now() // for both: the TTL of an old sample grows with each second
 	store := func(to *ingesttest.Recorder, apart bool) {
-		p, reg := ingesttest.NewPipeline(to, nil)
+		p, reg := ingesttest.NewPipelineAt(to, nil, func() time.Time { return now })
 		l := newParser(protocol(p, DefaultConfig(), Options{Registerer: reg}), "test")
 		for range 3 {
 			for line := range bytes.Lines(round.Bytes()) {
