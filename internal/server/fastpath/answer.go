@@ -2,7 +2,6 @@ package fastpath
 
 import (
 	"bytes"
-	"net"
 	"net/http"
 	"strconv"
 	"sync"
@@ -199,12 +198,10 @@ func (a *answer) write(p, tail []byte) (err error) {
 	}
 	if len(p) <= copied {
 		a.out = append(append(a.out, p...), tail...)
-		_, err = a.lane.socket.Write(a.out)
+		_, err = a.lane.wire.Write(a.out)
 		return err
 	}
-	pieces := net.Buffers{a.out, p, tail}
-	_, err = pieces.WriteTo(a.lane.pieces)
-	return err
+	return a.lane.wire.writePieces(a.out, p, tail)
 }
 
 // complete moves the header to what is sent, with the lines that say how the body ends.

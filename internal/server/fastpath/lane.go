@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"runtime/debug"
 	"sync"
@@ -18,8 +19,7 @@ import (
 type lane struct {
 	server  *Server
 	conn    *stream.Conn
-	socket  io.ReadWriter // of conn
-	pieces  io.Writer     // of conn, for several pieces at once: with TLS each is a record
+	wire    wire // of conn
 	in      *bufio.Reader
 	remote  string
 	allowed time.Time   // read deadline that was set for the next request
@@ -33,13 +33,30 @@ type lane struct {
 }
 
 func newLane(s *Server, c *stream.Conn) *lane {
-	socket := newSocket(c)
-	l := &lane{server: s, conn: c, socket: socket, pieces: c, in: bufio.NewReaderSize(socket, maxHeader), remote: c.RemoteAddr().String()}
+	w := newWire(c)
+	l := &lane{server: s, conn: c, wire: w, in: bufio.NewReaderSize(w, maxHeader), remote: c.RemoteAddr().String()}
 	l.client = watch{conn: c, taken: l.taken.Load}
-	if c.TLS() == nil {
-		l.pieces = c.Conn // which can write them by one call
-	}
 	return l
+}
+
+// A wire reads and writes the bytes of a connection.
+type wire interface {
+	io.ReadWriter
+
+	// writePieces writes pieces in order, if possible by one system call. It changes the list.
+	writePieces(pieces ...[]byte) error
+}
+
+// A connWire is a connection without special means.
+type connWire struct{ *stream.Conn }
+
+func (w connWire) writePieces(pieces ...[]byte) error {
+	var to io.Writer = w.Conn // with TLS, each piece is a record
+	if w.TLS() == nil {
+		to = w.Conn.Conn // which can write all by one call
+	}
+	_, err := (*net.Buffers)(&pieces).WriteTo(to)
+	return err
 }
 
 // blanks is how many bytes of empty lines before a request are skipped. RFC 9112, 2.2, asks for it;

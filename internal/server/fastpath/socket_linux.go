@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"unsafe"
 
+	"golang.org/x/sys/unix"
+
 	"varve/internal/stream"
 )
 
@@ -18,16 +20,18 @@ import (
 // monitor thread, which takes a third of the CPU of a short query, and as much of its time.
 // Deadlines and Close are those of the connection.
 type socket struct {
-	raw   syscall.RawConn
-	read  call
-	write call
+	raw    syscall.RawConn
+	read   call
+	write  call
+	pieces []unix.Iovec // what write writes
 }
 
 // A call is a system call with its result.
 type call struct {
 	number uintptr
 	name   string
-	p      []byte
+	at     unsafe.Pointer
+	length int
 	n      int
 	err    error
 	try    func(fd uintptr) (done bool) // the method, allocated once
@@ -36,20 +40,21 @@ type call struct {
 // oneCall bounds one system call: the garbage collector waits for its end.
 const oneCall = 64 << 10
 
-// newSocket returns c, or a socket for it.
-func newSocket(c *stream.Conn) io.ReadWriter {
-	if c.TLS() != nil {
-		return c
-	}
+// newWire returns a socket for c, if c can have one.
+func newWire(c *stream.Conn) wire {
 	below, ok := c.Conn.(syscall.Conn)
-	if !ok {
-		return c
+	if c.TLS() != nil || !ok {
+		return connWire{c}
 	}
 	raw, err := below.SyscallConn()
 	if err != nil {
-		return c
+		return connWire{c}
 	}
-	s := &socket{raw: raw, read: call{number: syscall.SYS_READ, name: "read"}, write: call{number: syscall.SYS_WRITE, name: "write"}}
+	s := &socket{
+		raw:   raw,
+		read:  call{number: syscall.SYS_READ, name: "read"},
+		write: call{number: syscall.SYS_WRITEV, name: "write"},
+	}
 	s.read.try, s.write.try = s.read.once, s.write.once
 	return s
 }
@@ -58,7 +63,7 @@ func (s *socket) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	n, err := s.read.do(s.raw.Read, p)
+	n, err := s.read.do(s.raw.Read, unsafe.Pointer(unsafe.SliceData(p)), min(len(p), oneCall))
 	if n == 0 && err == nil {
 		err = io.EOF
 	}
@@ -66,19 +71,46 @@ func (s *socket) Read(p []byte) (int, error) {
 }
 
 func (s *socket) Write(p []byte) (n int, err error) {
-	for n < len(p) && err == nil {
-		var k int
-		k, err = s.write.do(s.raw.Write, p[n:])
-		n += k
+	rest := [...][]byte{p}
+	err = s.writePieces(rest[:]...)
+	return len(p) - len(rest[0]), err
+}
+
+func (s *socket) writePieces(rest ...[]byte) error {
+	defer func() { clear(s.pieces[:cap(s.pieces)]) }()
+	for {
+		s.pieces = appendPieces(s.pieces[:0], rest, oneCall)
+		if len(s.pieces) == 0 {
+			return nil
+		}
+		n, err := s.write.do(s.raw.Write, unsafe.Pointer(unsafe.SliceData(s.pieces)), len(s.pieces))
+		for i, p := range rest {
+			k := min(n, len(p))
+			rest[i], n = p[k:], n-k
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return n, err
+}
+
+// appendPieces appends what is in list, without empty pieces, up to room bytes.
+func appendPieces(dst []unix.Iovec, list [][]byte, room int) []unix.Iovec {
+	for _, p := range list {
+		if n := min(len(p), room); n > 0 {
+			v := unix.Iovec{Base: unsafe.SliceData(p)}
+			v.SetLen(n)
+			dst, room = append(dst, v), room-n
+		}
+	}
+	return dst
 }
 
 // do calls once the connection is ready, within its deadline.
-func (c *call) do(whenReady func(func(uintptr) bool) error, p []byte) (int, error) {
-	c.p, c.n, c.err = p[:min(len(p), oneCall)], 0, nil
+func (c *call) do(whenReady func(func(uintptr) bool) error, at unsafe.Pointer, length int) (int, error) {
+	c.at, c.length, c.n, c.err = at, length, 0, nil
 	err := whenReady(c.try)
-	c.p = nil
+	c.at = nil
 	if err == nil && c.err != nil {
 		err = &net.OpError{Op: c.name, Net: "tcp", Err: os.NewSyscallError(c.name, c.err)}
 	}
@@ -88,7 +120,7 @@ func (c *call) do(whenReady func(func(uintptr) bool) error, p []byte) (int, erro
 // once calls, and reports whether there is a result. There is none if the connection is not ready.
 func (c *call) once(fd uintptr) (done bool) {
 	for {
-		n, _, errno := syscall.RawSyscall(c.number, fd, uintptr(unsafe.Pointer(unsafe.SliceData(c.p))), uintptr(len(c.p)))
+		n, _, errno := syscall.RawSyscall(c.number, fd, uintptr(c.at), uintptr(c.length))
 		switch errno {
 		case 0:
 			c.n = int(n)

@@ -17,7 +17,7 @@ import (
 )
 
 // socketPair returns a socket, its connection, and the client's end.
-func socketPair(t *testing.T) (io.ReadWriter, *stream.Conn, *net.TCPConn) {
+func socketPair(t *testing.T) (wire, *stream.Conn, *net.TCPConn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -31,7 +31,7 @@ func socketPair(t *testing.T) (io.ReadWriter, *stream.Conn, *net.TCPConn) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	s := newSocket(c.(*stream.Conn))
+	s := newWire(c.(*stream.Conn))
 	if _, ok := s.(*socket); !ok {
 		t.Fatalf("it is a %T", s)
 	}
@@ -52,9 +52,13 @@ func TestSocketWaits(t *testing.T) {
 		_, err := io.ReadFull(s, got)
 		if err == nil {
 			var n int
-			if n, err = s.Write(got); n != len(got) && err == nil {
+			if n, err = s.Write(got[:len(got)/2]); n != len(got)/2 && err == nil {
 				err = io.ErrShortWrite
 			}
+		}
+		if err == nil {
+			rest := got[len(got)/2:]
+			err = s.writePieces(rest[:10], nil, rest[10:100_000], rest[100_000:100_000], rest[100_000:100_001], rest[100_001:])
 		}
 		echoed <- err
 	}()

@@ -2,12 +2,8 @@
 
 package fastpath
 
-import (
-	"io"
+import "varve/internal/stream"
 
-	"varve/internal/stream"
-)
-
-// newSocket returns c. The race detector sees the reads and writes of package net as
+// newWire returns c. The race detector sees the reads and writes of package net as
 // synchronization between two ends in one process, which tests have.
-func newSocket(c *stream.Conn) io.ReadWriter { return c }
+func newWire(c *stream.Conn) wire { return connWire{c} }
