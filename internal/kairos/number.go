@@ -2,7 +2,9 @@ package kairos
 
 import (
 	"bytes"
+	"encoding/binary"
 	"math"
+	"math/bits"
 	"strconv"
 	"unicode/utf8"
 )
@@ -44,21 +46,38 @@ func appendDouble(dst []byte, v float64) []byte {
 // So a mantissa of at most 13 digits that reproduces v is, without trailing zeros, the
 // shortest form.
 func appendShort(dst []byte, v float64) ([]byte, bool) {
-	if m := math.RoundToEven(v * 1e3); m/1e3 == v {
-		if m < 0 {
-			dst, m = append(dst, '-'), -m
+	abs := math.Abs(v)
+	thousandths := int64(abs*1e3 + 0.5)
+	m := 1000 * thousandths // millionths
+	if float64(thousandths)/1e3 != abs {
+		if m = int64(abs*1e6 + 0.5); float64(m)/1e6 != abs {
+			return dst, false
 		}
-		n := uint64(m)
-		return appendPlaces(appendDigits(dst, n/1000), uint32(n%1000*1000)), true
 	}
-	if m := math.RoundToEven(v * 1e6); m/1e6 == v {
-		if m < 0 {
-			dst, m = append(dst, '-'), -m
-		}
-		n := uint64(m)
-		return appendPlaces(appendDigits(dst, n/1_000_000), uint32(n%1_000_000)), true
+	if v < 0 {
+		dst = append(dst, '-')
 	}
-	return dst, false
+	whole := uint64(m) / 1_000_000
+	return appendPlaces(appendDigits(dst, whole), uint32(uint64(m)-1_000_000*whole)), true
+}
+
+// The digits of a number are collected in a word, with the first one in the lowest byte, and
+// appended by one store. Bytes that are not digits are cut off afterwards.
+
+// twoDigits are the numbers from 00 to 99. The elements are words, because the compiler
+// would split the store of a word some of whose bytes it knows.
+var twoDigits = func() (t [100]uint64) {
+	for n := range uint64(len(t)) {
+		t[n] = '0' + n/10 | ('0'+n%10)<<8
+	}
+	return t
+}()
+
+const zeros = 0x30_30_30_30_30_30 // six
+
+// sixDigits returns the digits of a number below a million.
+func sixDigits(n uint32) uint64 {
+	return twoDigits[n/10_000] | twoDigits[n/100%100]<<16 | twoDigits[n%100]<<32
 }
 
 // appendPlaces renders millionths, without zeros at the end.
@@ -66,29 +85,21 @@ func appendPlaces(dst []byte, n uint32) []byte {
 	if n == 0 {
 		return dst
 	}
-	a, b, c := n/10_000*2, n/100%100*2, n%100*2
-	dst = append(dst, '.', twoDigits[a], twoDigits[a+1], twoDigits[b], twoDigits[b+1], twoDigits[c], twoDigits[c+1])
-	for dst[len(dst)-1] == '0' {
-		dst = dst[:len(dst)-1]
-	}
-	return dst
+	digits := sixDigits(n)
+	size := (bits.Len64(digits-zeros) + 7) / 8 // up to the last that is not 0
+	dst = binary.LittleEndian.AppendUint64(dst, digits<<8|'.')
+	return dst[:len(dst)-7+size]
 }
-
-// twoDigits are the numbers from 00 to 99.
-const twoDigits = "00010203040506070809101112131415161718192021222324" +
-	"25262728293031323334353637383940414243444546474849" +
-	"50515253545556575859606162636465666768697071727374" +
-	"75767778798081828384858687888990919293949596979899"
 
 // appendDigits renders a number, mostly a small one.
 func appendDigits(dst []byte, n uint64) []byte {
-	switch {
-	case n < 10:
-		return append(dst, '0'+byte(n))
-	case n < 100:
-		return append(dst, twoDigits[2*n], twoDigits[2*n+1])
+	if n >= 1_000_000 {
+		return strconv.AppendUint(dst, n, 10)
 	}
-	return strconv.AppendUint(dst, n, 10)
+	digits := sixDigits(uint32(n))
+	leading := bits.TrailingZeros64((digits-zeros)|1<<40) / 8 // zeros, but not the last digit
+	dst = binary.LittleEndian.AppendUint64(dst, digits>>(8*leading))
+	return dst[:len(dst)-2-leading]
 }
 
 // A timeText formats consecutive times, which mostly differ only in their last digits.
@@ -108,9 +119,8 @@ func (t *timeText) append(dst []byte, ms int64) []byte {
 	}
 	n := len(dst) + t.size
 	dst = append(dst, t.text[:]...)[:n] // a copy of fixed size is faster
-	tail := uint32(ms - 1_000_000*head)
-	a, b, c := tail/10_000*2, tail/100%100*2, tail%100*2
-	return append(dst, twoDigits[a], twoDigits[a+1], twoDigits[b], twoDigits[b+1], twoDigits[c], twoDigits[c+1])
+	dst = binary.LittleEndian.AppendUint64(dst, sixDigits(uint32(ms-1_000_000*head)))
+	return dst[:len(dst)-2]
 }
 
 const hexDigits = "0123456789abcdef"
