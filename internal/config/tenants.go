@@ -39,7 +39,7 @@ func (c Config) Of(t tenant.Config) Config {
 	c.Ingest.MaxSamplesInFlight = min(c.Ingest.MaxSamplesInFlight, 100_000)
 	c.Ingest.NewSeriesPerSecond, c.Ingest.NewSeriesBurst = t.NewSeriesPerSecond, t.SeriesBurst()
 	c.Ingest.MaxSeries, c.Ingest.MaxSeriesMemory = t.MaxSeries, t.MaxSeriesMemory
-	c.Ingest.BodyMemory = min(c.Ingest.BodyMemory, 64*units.MiB)
+	c.Ingest.BodyMemory = min(c.Ingest.Bodies(), 64*units.MiB)
 	c.Ingest.AliasCache = 16 * units.MiB
 
 	c.Query.TotalMemory = t.QueryMemory

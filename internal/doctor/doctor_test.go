@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"testing"
@@ -72,18 +73,30 @@ func TestExposed(t *testing.T) {
 	}
 }
 
+// TestDefaultsFit: on small machines too, what the defaults allow leaves a fifth of the memory for garbage.
+func TestDefaultsFit(t *testing.T) {
+	all := machine.Memory()
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
+	for _, size := range []int64{512 << 20, 700 << 20, 1 << 30, 3 << 30, 4 << 30, 16 << 30} {
+		if size > all {
+			t.Logf("this machine has less than %d bytes", size)
+			continue
+		}
+		debug.SetMemoryLimit(size)
+		wants(t, memory(config.Default()), OK, "the settings allow")
+	}
+}
+
 func TestMemory(t *testing.T) {
 	c := config.Default()
 	c.Ingest.MaxSeriesMemory, c.Query.TotalMemory = 1<<30, 1<<30
-	embedded := memoryOf(c, 0)
+	c.Ingest.BodyMemory, c.Embedded.HeadBytesMax = 256<<20, 160<<20
+	embedded := memoryOf(c)
 	if embedded != 2<<30+(256+128+160+32)<<20 {
-		t.Errorf("the defaults with 2 GiB allow %d", embedded)
-	}
-	if got := memoryOf(c, 8<<30); got != embedded+(512-160)<<20 {
-		t.Errorf("on a machine with 8 GiB they allow %d", got)
+		t.Errorf("with 2 GiB the settings allow %d", embedded)
 	}
 	c.Store = config.Cassandra
-	if got := memoryOf(c, 8<<30); got != 2<<30+(256+128+144+64+32)<<20 {
+	if got := memoryOf(c); got != 2<<30+(256+128+144+64+32)<<20 {
 		t.Errorf("over Cassandra they allow %d", got)
 	}
 	wants(t, memoryFits(4<<30, embedded), OK, "2624.0 MiB of 4096.0 MiB")

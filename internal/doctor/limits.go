@@ -29,20 +29,18 @@ func openFiles(c config.Config, limit func() (uint64, bool)) Finding {
 
 // memory compares the memory that the settings allow with that of the machine.
 func memory(c config.Config) Finding {
-	have := machine.Memory()
-	return memoryFits(have, memoryOf(c, have))
+	return memoryFits(machine.Memory(), memoryOf(c))
 }
 
-// memoryOf adds up the memory that the settings allow on a machine that has so much of it, 0 if that
-// is not known.
-func memoryOf(c config.Config, have int64) int64 {
+// memoryOf adds up the memory that the settings allow on this machine.
+func memoryOf(c config.Config) int64 {
 	sum := machine.Share(int64(c.Ingest.MaxSeriesMemory)) + machine.Share(int64(c.Query.TotalMemory)) +
-		int64(c.Ingest.BodyMemory) + c.Ingest.AliasMemory() + int64(c.Kairos.QueryCache)
+		int64(c.Ingest.Bodies()) + c.Ingest.AliasMemory() + int64(c.Kairos.QueryCache)
 	if c.Store == config.Cassandra {
 		written, read := int64(1+len(c.Cassandra.Keyspaces)), int64(len(c.Cassandra.ReadClusters))
 		sum += written*int64(c.Cassandra.Spool.MaxMemory) + (written+read)*(int64(c.Cassandra.Read.PostingsCacheBytes)+int64(c.Cassandra.Read.ChunkCacheBytes))
 	} else {
-		sum += int64(c.Embedded.LargestHead(have)) + int64(c.Embedded.PageCacheBytes)
+		sum += int64(c.Embedded.LargestHead(machine.Memory())) + int64(c.Embedded.PageCacheBytes)
 	}
 	for _, t := range c.Tenants {
 		sum += int64(t.MaxSeriesMemory) + int64(t.QueryMemory)

@@ -18,7 +18,7 @@ type Config struct {
 
 	Log wal.Config `yaml:"log" doc:"write-ahead log"`
 
-	HeadBytesMax units.Bytes `yaml:"head_bytes_max" doc:"Memory for recent samples and the names of new series, 2MiB to 2GiB. 0 means 160MiB; with more than 250,000 active series it grows by 1KiB per series, up to the lesser of a sixteenth of the memory of the machine or its control group, and half of the free disk space above min_free_bytes. At 30 % of the limit, samples are written to files. At 100 %, writes and deletes wait until that is done. Byte strings, and samples of series that arrive out of order, count with their full length."`
+	HeadBytesMax units.Bytes `yaml:"head_bytes_max" doc:"Memory for recent samples and the names of new series, 2MiB to 2GiB. 0 means 160MiB, or a tenth of the memory of the machine or its control group if that is less; with more than 250,000 active series it grows by 1KiB per series, up to the lesser of a sixteenth of that memory and half of the free disk space above min_free_bytes. At 30 % of the limit, samples are written to files. At 100 %, writes and deletes wait until that is done. Byte strings, and samples of series that arrive out of order, count with their full length."`
 
 	MinFreeBytes units.Bytes `yaml:"min_free_bytes" doc:"Free disk space below which writes are refused, so that samples in memory can still be written to files. Writes resume at 1.25 times as much. A value below head_bytes_max may not leave enough space for that. 0 turns the check off."`
 
@@ -59,8 +59,8 @@ func DefaultConfig() Config {
 	}
 }
 
-// While head_bytes_max is 0, recent samples may take headBytesLeast, and headBytesSeries more for each
-// series beyond usualSeries. A series with 8 samples in memory takes 160 bytes, with 16 samples 264. If a
+// While head_bytes_max is 0, recent samples may take headBytesLeast, on a small machine one part in
+// smallShare of its memory, and headBytesSeries more for each series beyond usualSeries. A series with 8 samples in memory takes 160 bytes, with 16 samples 264. If a
 // checkpoint began at the same size with a million series as with a thousand, it would find one or two
 // samples of each, and write a chunk for these.
 const (
@@ -68,6 +68,8 @@ const (
 	headBytesSeries = units.KiB
 	usualSeries     = 250_000
 	headShare       = 16 // of the memory of the machine, one part
+	smallShare      = 10
+	headBytesTiny   = 2 * units.MiB // the smallest that can be set
 
 	// roomShare is one part of the free disk space above min_free_bytes. Before a batch is in memory, it is
 	// in the log. So if recent samples take half of that space, at least the other half is left for the
@@ -86,8 +88,12 @@ func (c *Config) headBytesMax(series int64, has means) units.Bytes {
 	if c.HeadBytesMax != 0 {
 		return c.HeadBytesMax
 	}
-	wanted := headBytesLeast + units.Bytes(max(0, series-usualSeries))*headBytesSeries
-	return min(wanted, max(headBytesLeast, units.Bytes(min(has.memory/headShare, has.room/roomShare))), head.MaxBytes)
+	least := headBytesLeast
+	if has.memory > 0 {
+		least = min(least, max(units.Bytes(has.memory/smallShare), headBytesTiny))
+	}
+	wanted := least + units.Bytes(max(0, series-usualSeries))*headBytesSeries
+	return min(wanted, max(least, units.Bytes(min(has.memory/headShare, has.room/roomShare))), head.MaxBytes)
 }
 
 // headBytes is the part of it at which a checkpoint begins. It leaves room for samples that arrive
@@ -109,7 +115,7 @@ func (c Config) Validate() error {
 		units.Check(c.RowWidth >= time.Minute && c.RowWidth <= (1<<31-1)*time.Millisecond && c.RowWidth%time.Millisecond == 0,
 			"row_width", "whole milliseconds from 1m to 596h31m23.647s", c.RowWidth),
 		units.Check(c.HeadBytes == 0 || c.HeadBytes >= units.MiB && c.HeadBytes <= c.headBytesMax(0, means{})/2, "head_bytes", "1MiB to half of head_bytes_max, or 0", c.HeadBytes),
-		units.Check(c.HeadBytesMax == 0 || c.HeadBytesMax >= 2*units.MiB && c.HeadBytesMax <= head.MaxBytes, "head_bytes_max", "2MiB to 2GiB, or 0", c.HeadBytesMax),
+		units.Check(c.HeadBytesMax == 0 || c.HeadBytesMax >= headBytesTiny && c.HeadBytesMax <= head.MaxBytes, "head_bytes_max", "2MiB to 2GiB, or 0", c.HeadBytesMax),
 		units.AtLeast("checkpoint_samples", c.CheckpointSamples, 1),
 		units.AtLeast("checkpoint_interval", c.CheckpointInterval, time.Second),
 		units.AtLeast("merge_files", c.MergeFiles, 2),

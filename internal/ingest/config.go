@@ -29,7 +29,7 @@ type Config struct {
 	MaxTags          int         `yaml:"max_tags" doc:"Most tags of a series."`
 	MaxTagValueBytes units.Bytes `yaml:"max_tag_value_bytes" doc:"Longest tag value."`
 
-	BodyMemory units.Bytes `yaml:"body_memory" doc:"Memory for the HTTP bodies of all requests together. One body may be a quarter of it as sent, and half of it after decompression. If it is at least 4 MiB, an eighth of it is reserved for small bodies, each at most a thousandth of it (256 KiB of 256 MiB), so that they do not wait behind large ones. When the memory is used up, HTTP answers 503."`
+	BodyMemory units.Bytes `yaml:"body_memory" doc:"Memory for the HTTP bodies of all requests together; 0 means 256MiB, or a sixteenth of the memory of the machine or its control group if that is less. One body may be a quarter of it as sent, and half of it after decompression. If it is at least 4 MiB, an eighth of it is reserved for small bodies, each at most a thousandth of it (256 KiB of 256 MiB), so that they do not wait behind large ones. When the memory is used up, HTTP answers 503."`
 
 	// Constants; tests and benchmarks change them by --tune.
 
@@ -76,7 +76,6 @@ func DefaultConfig() Config {
 		MaxTagNameBytes:    512,
 		MaxTagValueBytes:   4 * units.KiB,
 		MaxStringBytes:     65535, // what KairosDB can store
-		BodyMemory:         256 * units.MiB,
 		RejectedKept:       200,
 		RejectedBytes:      512,
 	}
@@ -91,8 +90,19 @@ func (c Config) newSeriesBurst() int {
 	return 20 * min(c.NewSeriesPerSecond, math.MaxInt/20)
 }
 
-// maxBody is the length of the longest HTTP body as it is sent. Together with its uncompressed form
-// it takes at most three quarters of the memory of all bodies.
+// While body_memory is 0, bodies may take one part in bodyParts of the memory, and at most mostBodies.
+const (
+	mostBodies = 256 * units.MiB
+	bodyParts  = 16
+)
+
+// Bodies is the memory for the HTTP bodies of all requests together.
+func (c Config) Bodies() units.Bytes {
+	return cmp.Or(c.BodyMemory, units.Bytes(machine.Part(bodyParts, int64(mostBodies))))
+}
+
+// maxBody is the length of the longest HTTP body as it is sent, if body_memory is not 0. Together with
+// its uncompressed form it takes at most three quarters of the memory of all bodies.
 func (c Config) maxBody() units.Bytes { return cmp.Or(c.MaxBodyBytes, max(c.BodyMemory/4, 1)) }
 
 // maxUnpacked is the length of the longest HTTP body after decompression.
@@ -108,7 +118,9 @@ func (c Config) AliasMemory() int64 {
 
 // Validate reports every value that makes no sense, by its key.
 func (c Config) Validate() error {
-	whole := c.maxBody() + c.maxUnpacked()
+	sized := c
+	sized.BodyMemory = c.Bodies()
+	whole := sized.maxBody() + sized.maxUnpacked()
 	return errors.Join(
 		units.Positive("max_samples_in_flight", c.MaxSamplesInFlight),
 		units.Positive("busy_wait", c.BusyWait),
@@ -125,8 +137,8 @@ func (c Config) Validate() error {
 		units.Range("max_string_bytes", c.MaxStringBytes, 1, 4*units.MiB), // batches stay well below what stores take
 		units.NotNegative("max_body_bytes", c.MaxBodyBytes),
 		units.Range("max_unpacked_bytes", c.MaxUnpackedBytes, 0, 2*units.GiB),
-		units.Positive("body_memory", c.BodyMemory),
-		units.Check(c.BodyMemory >= whole, "body_memory", fmt.Sprintf("room for at least one body as it is sent and unpacked, %s", whole), c.BodyMemory),
+		units.NotNegative("body_memory", c.BodyMemory),
+		units.Check(c.BodyMemory < 0 || sized.BodyMemory >= whole, "body_memory", fmt.Sprintf("room for at least one body as it is sent and unpacked, %s", whole), sized.BodyMemory),
 		units.NotNegative("alias_cache", c.AliasCache),
 		units.Positive("rejected_kept", c.RejectedKept),
 		units.Positive("rejected_bytes", c.RejectedBytes),

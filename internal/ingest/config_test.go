@@ -12,6 +12,7 @@ import (
 func TestFollowers(t *testing.T) {
 	c := DefaultConfig()
 	c.MaxSeriesMemory = 512 * units.MiB
+	c.BodyMemory = 256 * units.MiB
 	if c.maxBody() != 64*units.MiB || c.maxUnpacked() != 128*units.MiB || c.newSeriesBurst() != 1_000_000 || c.AliasMemory() != 128<<20 {
 		t.Errorf("by default: %v, %v, %d, %d", c.maxBody(), c.maxUnpacked(), c.newSeriesBurst(), c.AliasMemory())
 	}

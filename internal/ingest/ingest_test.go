@@ -846,7 +846,7 @@ func TestConfig(t *testing.T) {
 	if err := ingest.DefaultConfig().Validate(); err != nil {
 		t.Errorf("defaults: %v", err)
 	}
-	err := ingest.Config{DefaultTTL: -1, MaxSeriesMemory: -1, SamplesPerSecond: -1}.Validate()
+	err := ingest.Config{DefaultTTL: -1, MaxSeriesMemory: -1, SamplesPerSecond: -1, BodyMemory: -1}.Validate()
 	typ := reflect.TypeFor[ingest.Config]()
 	for i := range typ.NumField() {
 		f := typ.Field(i)
@@ -877,6 +877,8 @@ func TestConfigBounds(t *testing.T) {
 		{func(c *ingest.Config) { c.MaxBodyBytes, c.MaxUnpackedBytes, c.BodyMemory = 1000, 2000, 2999 }, "body_memory"},
 		{func(c *ingest.Config) { c.MaxBodyBytes, c.MaxUnpackedBytes, c.BodyMemory = 1000, 2000, 3000 }, ""},
 		{func(c *ingest.Config) { c.BodyMemory = 2 }, ""},
+		{func(c *ingest.Config) { c.BodyMemory = 0 }, ""},
+		{func(c *ingest.Config) { c.BodyMemory = -1 }, "body_memory"},
 		{func(c *ingest.Config) { c.MaxBodyBytes = -1 }, "max_body_bytes"},
 		{func(c *ingest.Config) { c.MaxUnpackedBytes, c.BodyMemory = 2*units.GiB, 3*units.GiB }, ""},
 		{func(c *ingest.Config) { c.MaxUnpackedBytes, c.BodyMemory = 2*units.GiB+1, 3*units.GiB }, "max_unpacked_bytes"},

@@ -41,8 +41,10 @@ func newMetrics(r prometheus.Registerer, p *Pipeline) *metrics {
 		func() float64 { return float64(p.appender.SeriesBytes()) })
 	set.GaugeFunc("series_memory_max_bytes", "Memory at which new series are refused: max_series_memory.",
 		func() float64 { return float64(p.series.Load().maxMemory) })
-	set.GaugeFunc("body_bytes", "Memory held by HTTP bodies; at most body_memory.",
+	set.GaugeFunc("body_bytes", "Memory held by HTTP bodies.",
 		func() float64 { return float64(p.bodies.InUse() + p.smallBodies.InUse()) })
+	set.GaugeFunc("body_max_bytes", "Memory at which further HTTP bodies wait: body_memory.",
+		func() float64 { return float64(p.cfg.BodyMemory) })
 	set.GaugeFunc("alias_cache_bytes", "Memory held by the alias cache; at most 128MiB, and a quarter of max_series_memory.",
 		func() float64 { _, b := p.aliases.Load().size(); return float64(b) })
 	set.GaugeFunc("alias_cache_entries", "Aliases held by the cache.",

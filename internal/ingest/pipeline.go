@@ -99,6 +99,7 @@ func New(appender store.Appender, cfg Config, o Options) *Pipeline {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	cfg.BodyMemory = cfg.Bodies()
 	p := &Pipeline{
 		appender: appender,
 

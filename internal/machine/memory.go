@@ -98,6 +98,15 @@ const (
 	unknownMemory = 1 << 30
 )
 
+// Part returns one part in parts of the memory of the machine or its control group, but not more
+// than most. It is most if the memory is not known.
+func Part(parts, most int64) int64 {
+	if n := Memory(); n > 0 {
+		return min(max(n/parts, 1), most)
+	}
+	return most
+}
+
 // Share returns the bytes of a setting whose 0 stands for a quarter of the memory of
 // the machine or its control group: set, unless that is 0.
 func Share(set int64) int64 {

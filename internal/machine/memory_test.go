@@ -39,6 +39,9 @@ func TestShare(t *testing.T) {
 	if n := Share(5 << 20); n != 5<<20 {
 		t.Errorf("a share that is set to 5 MiB has %d bytes", n)
 	}
+	if all := Memory(); all > 0 && (Part(3, all) != all/3 || Part(3, 1000) != 1000 || Part(all+1, all) != 1) {
+		t.Errorf("parts of %d bytes: %d, %d, %d", all, Part(3, all), Part(3, 1000), Part(all+1, all))
+	}
 	if n, all := Share(0), Memory(); n <= 0 || all > 0 && n != all/4 {
 		t.Errorf("a share of %d bytes of memory has %d", all, n)
 	}
