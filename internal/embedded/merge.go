@@ -118,13 +118,17 @@ func (s *Store) nextMerge(st *state) []*openFile {
 // Compact writes everything in memory to files, folds samples that are old enough for a
 // coarser stage, merges each partition into one file, and frees the space that the log keeps
 // for reuse. The store takes reads and writes meanwhile. Compact leaves out merges that do
-// not fit the disk or meet damage, and returns an error that names them. On a full disk, or if it
-// leaves out folds just after a start, it returns a *store.UnavailableError.
+// not fit the disk or meet damage, and returns an error that names them. Without damage that is a
+// *store.UnavailableError, as on a full disk, or if it leaves out folds just after a start.
 func (s *Store) Compact(ctx context.Context) error {
 	if err := s.log.CheckOpen(ctx); err != nil {
 		return err
 	}
-	return s.orFull(s.compact(ctx))
+	err := s.orFull(s.compact(ctx))
+	if errors.As(err, new(*spaceError)) && !errors.As(err, new(*store.CorruptionError)) {
+		return &store.UnavailableError{Reason: "not everything could be merged", Err: err}
+	}
+	return err
 }
 
 func (s *Store) compact(ctx context.Context) error {
