@@ -3,6 +3,7 @@ package cassandra
 import (
 	"math"
 
+	"varve/internal/head"
 	"varve/internal/model"
 	"varve/internal/store"
 )
@@ -13,29 +14,47 @@ import (
 // keyspaces. After an outage, there may be any number of them, so their bytes are taken from the
 // memory of the request. The caller must release these, also after an error.
 func (v *view) heldOf(sel selected, o store.ReadOptions) (held model.Columns, bytes int64, err error) {
-	var run, spare model.Columns
-	for _, id := range sel.pending {
-		runs, err := v.pending.Runs(id, v.sent(o.Range), v.cuts != nil)
-		if err != nil {
-			return held, bytes, err
+	var samples, spare model.Columns
+	scratch := int64(0) // held for what is of no use at the end
+	defer func() { v.release(scratch) }()
+	work := func(bytes int64) error {
+		more := bytes - scratch
+		if more < head.ReserveStep {
+			return nil
 		}
-		for i := range runs {
-			run.Reset()
-			if err := runs[i].DecodeAll(&run); err != nil {
+		if err := v.hold(more); err != nil {
+			return err
+		}
+		scratch += more
+		return nil
+	}
+	for _, id := range sel.pending {
+		for run, err := range v.pending.Runs(id, v.sent(o.Range), v.cuts != nil, v.hold) {
+			if err != nil {
 				return held, bytes, err
 			}
-			from, to := run.Within(o.Range)
-			if v.cuts != nil {
-				v.cut(&run, &spare, o.Range, v.current || o.Exact)
-				from, to = 0, run.Len()
+			samples.Reset()
+			if err := run.DecodeAll(&samples); err != nil {
+				return held, bytes, err
 			}
-			held.Append(&run, from, to)
+			if err := work(2 * samples.Memory()); err != nil { // with what cut drops
+				return held, bytes, err
+			}
+			from, to := samples.Within(o.Range)
+			if v.cuts != nil {
+				v.cut(&samples, &spare, o.Range, v.current || o.Exact)
+				from, to = 0, samples.Len()
+			}
+			held.Append(&samples, from, to)
 			more := held.Memory() - bytes
 			if err := v.hold(more); err != nil {
 				return held, bytes, err
 			}
 			bytes += more
 		}
+	}
+	if err := work(bytes); err != nil { // they are sorted into other memory
+		return held, bytes, err
 	}
 	var sorter model.Sorter
 	sorter.Sort(sel.series.Type.Kind(), &held)

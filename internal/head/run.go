@@ -36,8 +36,8 @@ type Run struct {
 	spare   model.Columns
 }
 
-// hold reserves n bytes. No lock may be held.
-func (r *Run) hold(n int64) error {
+// Reserve holds n bytes more. No lock may be held.
+func (r *Run) Reserve(n int64) error {
 	if r.Hold == nil {
 		return nil
 	}
@@ -133,7 +133,7 @@ func (h *Head) collect(id model.SeriesNumber, within model.TimeRange, run *Run) 
 		if ref = s.collectSome(ref, d, within, run); ref == 0 {
 			break
 		}
-		if err := run.hold(collectStep * listBytes); err != nil {
+		if err := run.Reserve(collectStep * listBytes); err != nil {
 			return d, true, err
 		}
 		run.Fragments = slices.Grow(run.Fragments, collectStep) // slow, so not under the lock
@@ -183,8 +183,8 @@ func (h *Head) Arrivals(id model.SeriesNumber, run *Run) {
 	_, _, _ = h.collect(id, model.AllTime, run) // nothing holds memory for it
 }
 
-// flattenStep is how many bytes a shuffled series may take before they are held.
-const flattenStep = 256 << 10
+// ReserveStep is how many bytes the samples of a series may take before they are held.
+const ReserveStep = 256 << 10
 
 // flatten decodes everything into Open, in arrival order, and sorts it.
 func (r *Run) flatten() error {
@@ -192,9 +192,9 @@ func (r *Run) flatten() error {
 	all.Reset()
 	held := int64(0)
 	holdFor := func(samples int64) error { // they are decoded, sorted into other memory, and perhaps reversed
-		if more := 5*samples/2 - held; more >= flattenStep {
+		if more := 5*samples/2 - held; more >= ReserveStep {
 			held += more
-			return r.hold(more)
+			return r.Reserve(more)
 		}
 		return nil
 	}

@@ -182,12 +182,11 @@ func (p *spooled) wantNoted() (points int) {
 	}
 	var all []int64
 	for it := ids.Iterator(); it.HasNext(); {
-		runs, err := view.Runs(model.SeriesNumber(it.Next()), model.AllTime, false)
-		if err != nil {
-			p.Fatal(err)
-		}
-		for i := range runs {
-			times, err := timesOf(&runs[i])
+		for run, err := range view.Runs(model.SeriesNumber(it.Next()), model.AllTime, false, nil) {
+			if err != nil {
+				p.Fatal(err)
+			}
+			times, err := timesOf(run)
 			if err != nil {
 				p.Fatal(err)
 			}

@@ -15,7 +15,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"varve/internal/diskfs/crashfs"
-	"varve/internal/head"
 	"varve/internal/model"
 	"varve/internal/store"
 )
@@ -88,13 +87,12 @@ func (c *crashSeries) check(t testing.TB, s *Spool, r *remote) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	var runs []head.Run
 	for _, id := range ids {
-		if runs, err = v.Runs(id, model.AllTime, false); err != nil {
-			return 0, err
-		}
-		for i := range runs {
-			if err := eachSample(&runs[i], func(ms int64, value string, _ int64) { all.set(key, ms, value) }); err != nil {
+		for run, err := range v.Runs(id, model.AllTime, false, nil) {
+			if err != nil {
+				return 0, err
+			}
+			if err := eachSample(run, func(ms int64, value string, _ int64) { all.set(key, ms, value) }); err != nil {
 				return 0, err
 			}
 		}

@@ -207,7 +207,8 @@ func (f *spillFile) stamped(id model.SeriesNumber, run *head.Run) error {
 	if err := f.read(id, model.AllTime, run); err != nil {
 		return err
 	}
-	var stamps head.Run
+	stamps := head.Run{Hold: run.Hold}
+	defer stamps.Release()
 	if err := f.stamps.read(id, model.AllTime, &stamps); err != nil {
 		return err
 	}
@@ -221,7 +222,7 @@ func (f *spillFile) stamped(id model.SeriesNumber, run *head.Run) error {
 	return nil
 }
 
-// read appends the samples of a series to run.
+// read appends the samples of a series to run, and reserves their memory.
 func (f *spillFile) read(id model.SeriesNumber, within model.TimeRange, run *head.Run) error {
 	r, _ := f.readers.Get().(*spillReader)
 	if r == nil {
@@ -229,7 +230,7 @@ func (f *spillFile) read(id model.SeriesNumber, within model.TimeRange, run *hea
 	}
 	defer f.readers.Put(r)
 	r.iter.Seek(id, within, false)
-	for {
+	for reserved := int64(0); ; {
 		e, err := r.iter.Next()
 		if err != nil {
 			return fmt.Errorf("read spooled samples: %w", err)
@@ -240,6 +241,12 @@ func (f *spillFile) read(id model.SeriesNumber, within model.TimeRange, run *hea
 		run.Kind = e.Kind
 		if err := r.decoder.DecodeEntry(e, &run.Open); err != nil {
 			return r.iter.Corrupt(err)
+		}
+		if more := run.Open.Memory() - reserved; more >= head.ReserveStep {
+			if err := run.Reserve(more); err != nil {
+				return err
+			}
+			reserved += more
 		}
 	}
 }

@@ -198,12 +198,11 @@ func (c content) overlay(t testing.TB, v *View, metrics ...string) {
 			if !ok {
 				t.Fatalf("series %d is not known", id)
 			}
-			runs, err := v.Runs(id, model.AllTime, false)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i := range runs {
-				if err := eachSample(&runs[i], func(ms int64, value string, _ int64) { c.set(string(series.AppendKey(nil)), ms, value) }); err != nil {
+			for run, err := range v.Runs(id, model.AllTime, false, nil) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := eachSample(run, func(ms int64, value string, _ int64) { c.set(string(series.AppendKey(nil)), ms, value) }); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -297,4 +296,19 @@ func idsOf(ids *roaring.Bitmap, err error) ([]model.SeriesNumber, error) {
 		list = append(list, model.SeriesNumber(it.Next()))
 	}
 	return list, nil
+}
+
+// runsOf returns how many samples each run of a view has.
+func runsOf(v *View, id model.SeriesNumber, r model.TimeRange, hold func(int64) error) (counts []int, err error) {
+	for run, err := range v.Runs(id, r, false, hold) {
+		if err != nil {
+			return counts, err
+		}
+		var all model.Columns
+		if err := run.DecodeAll(&all); err != nil {
+			return counts, err
+		}
+		counts = append(counts, all.Len())
+	}
+	return counts, nil
 }

@@ -50,11 +50,12 @@ func TestWrittenInPart(t *testing.T) {
 		}
 		runs := 0
 		for _, id := range ids {
-			of, err := v.Runs(id, model.AllTime, false)
-			if err != nil {
-				t.Fatal(err)
+			for _, err := range v.Runs(id, model.AllTime, false, nil) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				runs++
 			}
-			runs += len(of)
 		}
 		return fmt.Sprintf("%d series, %d runs, names %v", len(ids), runs, names)
 	}

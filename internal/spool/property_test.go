@@ -172,12 +172,11 @@ func (w *world) check(t *rapid.T) {
 		}
 		for _, id := range ids {
 			series, _ := v.SeriesOf(id)
-			runs, err := v.Runs(id, model.AllTime, false)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i := range runs {
-				eachSample(&runs[i], func(ms int64, value string, _ int64) { got.set(string(series.AppendKey(nil)), ms, value) })
+			for run, err := range v.Runs(id, model.AllTime, false, nil) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				eachSample(run, func(ms int64, value string, _ int64) { got.set(string(series.AppendKey(nil)), ms, value) })
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package spool
 
 import (
 	"context"
+	"iter"
 	"slices"
 	"sync/atomic"
 
@@ -128,22 +129,29 @@ func (v *View) keepNear(ids *roaring.Bitmap, r model.TimeRange) {
 // SeriesOf returns the series of an id of this view.
 func (v *View) SeriesOf(id model.SeriesNumber) (model.Series, bool) { return v.spool.series.Series(id) }
 
-// Runs returns the samples of a series that the generations hold near the range,
+// Runs yields the samples of a series that the generations hold near the range,
 // the oldest generation first. If two runs have a sample of the same time, the later
-// run's is valid. A run may exceed the range; callers clip it. With stamps, runs have the
-// samples' write timestamps, as for Generation.Snapshot.
-func (v *View) Runs(id model.SeriesNumber, r model.TimeRange, stamps bool) ([]head.Run, error) {
-	var runs []head.Run
-	for _, g := range v.pending(id) {
-		if !g.has(id, r) {
-			continue
-		}
-		runs = append(runs, head.Run{Stamps: stamps})
-		if _, err := g.Snapshot(id, r, &runs[len(runs)-1]); err != nil {
-			return nil, err
+// run's is valid. A run may exceed the range; callers clip it, and use it until the next one. With
+// stamps, runs have the samples' write timestamps, as for Generation.Snapshot. hold is that of the runs, or nil.
+func (v *View) Runs(id model.SeriesNumber, r model.TimeRange, stamps bool, hold func(bytes int64) error) iter.Seq2[*head.Run, error] {
+	return func(yield func(*head.Run, error) bool) {
+		var run head.Run
+		defer func() { run.Release() }()
+		for _, g := range v.pending(id) {
+			if !g.has(id, r) {
+				continue
+			}
+			run.Release()
+			run.Stamps, run.Hold = stamps, hold
+			if _, err := g.Snapshot(id, r, &run); err != nil {
+				yield(nil, err)
+				return
+			}
+			if !yield(&run, nil) {
+				return
+			}
 		}
 	}
-	return runs, nil
 }
 
 // Names lists names as store.View does, of series with samples here.
