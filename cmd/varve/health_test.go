@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/pem"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -11,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"varve/internal/cassandra/cql/cqltest"
 	"varve/internal/httpapi"
 )
 
@@ -23,12 +23,8 @@ func TestHealth(t *testing.T) {
 	if status, out, errs := once(t, []string{"VARVE_SERVER_HTTP_ADDR=" + p.http}, "health"); status != 0 || !strings.Contains(out, p.http) {
 		t.Errorf("by the environment: %d %s%s", status, out, errs)
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	free.Close()
-	wantRun(t, 1, []string{"ask http://" + free.Addr().String(), "connection refused: no server listens there; use --http-addr for another server"}, "health", "--http-addr", free.Addr().String())
+	nobody := cqltest.ClosedPort(t)
+	wantRun(t, 1, []string{"ask http://" + nobody, "connection refused: no server listens there; use --http-addr for another server"}, "health", "--http-addr", nobody)
 	for _, url := range []string{"127.0.0.1:8080", "ftp://127.0.0.1", "http://", "http://a/b"} {
 		wantRun(t, 2, []string{"want http://host:port"}, "health", "--url", url)
 	}

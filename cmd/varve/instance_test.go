@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/admin"
+	"varve/internal/cassandra/cql/cqltest"
 	"varve/internal/config"
 	"varve/internal/embedded"
 	"varve/internal/httpapi"
@@ -372,7 +373,7 @@ func rename(t *testing.T, from, to string) {
 // that rows cannot hold would else refuse all that come with it.
 func TestAbilitiesOfBackends(t *testing.T) {
 	c := config.Default()
-	c.Store, c.DataDir, c.Cassandra.Hosts = config.Cassandra, t.TempDir(), []string{closedPort(t)}
+	c.Store, c.DataDir, c.Cassandra.Hosts = config.Cassandra, t.TempDir(), []string{cqltest.ClosedPort(t)}
 	b, err := openBackend(c, nil, &embedded.Opening{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

@@ -4,13 +4,14 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+
+	"varve/internal/cassandra/cql/cqltest"
 )
 
 var updateHelp = flag.Bool("update", false, "rewrite testdata/help")
@@ -302,17 +303,6 @@ func TestDirectoryFromConfiguration(t *testing.T) {
 	wantRun(t, 2, []string{"did you mean --data-dir?"}, "check", "--data-dr=x")
 }
 
-// closedPort returns an address of this machine at which nobody listens.
-func closedPort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 func TestAdminRefusals(t *testing.T) {
 	p := start(t, t.TempDir())
 	for _, tc := range []struct{ method, path, body, want string }{
@@ -345,7 +335,7 @@ func TestAdminRefusals(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	nobody := closedPort(t)
+	nobody := cqltest.ClosedPort(t)
 	if code := run(terminal{stdout: &out, stderr: &out}, []string{"backup", "--http-addr=" + nobody}); code != exitFault || !strings.Contains(out.String(), "ask the server at "+nobody) {
 		t.Errorf("%d %s", code, out.String())
 	}

@@ -17,6 +17,7 @@ import (
 
 	"varve/internal/admin"
 	"varve/internal/auth"
+	"varve/internal/cassandra/cql/cqltest"
 	"varve/internal/config"
 	"varve/internal/embedded"
 	"varve/internal/httpapi"
@@ -149,7 +150,7 @@ func TestRoutesAreClosed(t *testing.T) {
 func mounted(t *testing.T, kind string) []httpapi.Route {
 	t.Helper()
 	c := config.Default()
-	c.Store, c.Cassandra.Hosts = kind, []string{closedPort(t)}
+	c.Store, c.Cassandra.Hosts = kind, []string{cqltest.ClosedPort(t)}
 	return mountedServer(t, c).Routes()
 }
 

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"varve/internal/cassandra/cql/cqltest"
 	"varve/internal/config"
 	"varve/internal/transfer"
 )
@@ -420,7 +421,7 @@ func TestTransferNamesItsTarget(t *testing.T) {
 	if err := os.WriteFile(in, []byte("{\"name\":\"m\",\"tags\":{\"a\":\"b\"},\"datapoints\":[[1,1]]}\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	typo, nobody := filepath.Join(work, "typo"), closedPort(t)
+	typo, nobody := filepath.Join(work, "typo"), cqltest.ClosedPort(t)
 	for _, tc := range []struct {
 		want    int
 		args    string

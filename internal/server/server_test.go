@@ -1108,7 +1108,8 @@ func TestListenSaysWhichAddressIsTaken(t *testing.T) {
 	}
 	defer taken.Close()
 	c := DefaultConfig()
-	c.HTTPAddr, c.TelnetAddr, c.PprofAddr = "127.0.0.1:0", taken.Addr().String(), taken.Addr().String()
+	// Once it is closed, other tests may be given its port at 127.0.0.1.
+	c.HTTPAddr, c.TelnetAddr, c.PprofAddr = "127.77.0.1:0", taken.Addr().String(), taken.Addr().String()
 	s := New(Options{Config: c, Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(), Front: Front{Streams: map[string]StreamServer{"telnet": &lineServer{}}}})
 	err = s.Listen()
 	for _, want := range []string{taken.Addr().String(), "server.telnet_addr", "server.pprof_addr"} {

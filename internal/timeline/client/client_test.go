@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -65,7 +66,8 @@ func newWorld(t *testing.T, change ...func(*timeline.Config)) *world {
 		mux.Handle(r.Method+" "+r.Path, r.Checked())
 	}
 	w := &world{handler: mux}
-	w.start(t, "127.0.0.1:0")
+	// While the server is away, other tests may be given its port at 127.0.0.1.
+	w.start(t, fmt.Sprintf("127.77.%d.%d:0", rand.N(256), 1+rand.N(254)))
 	if w.Server, err = remote.New(w.running.Listener.Addr().String()); err != nil {
 		t.Fatal(err)
 	}
