@@ -379,15 +379,21 @@ func TestAcknowledgeStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
-	defer cancel()
+	waiting := s.Health().Samples // more than one if the store was asked late
+	ctx, cancel := context.WithCancel(within(t))
 	b.AddLong(ref, 1, 1, 0)
-	if err := s.Append(ctx, &b); !errors.Is(err, context.DeadlineExceeded) {
+	go func() {
+		defer cancel()
+		for ctx.Err() == nil && s.Health().Samples == waiting { // the spool has to take the sample first
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	if err := s.Append(ctx, &b); !errors.Is(err, context.Canceled) {
 		t.Errorf("with a context that ends: %v", err)
 	}
 	ctx, cancel = context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
-	if _, err := s.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "wait until the remote store has 2 samples") {
+	if _, err := s.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), fmt.Sprintf("wait until the remote store has %d samples", waiting+1)) {
 		t.Errorf("flush with a context that ends: %v", err)
 	}
 }
