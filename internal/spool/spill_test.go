@@ -134,8 +134,7 @@ func TestOutageOfStrings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
+	ctx := within(t)
 	text := []byte(strings.Repeat("x", 1000))
 	for i := range int64(100) {
 		var b store.Batch
@@ -181,8 +180,7 @@ func TestRestartWithLessMemory(t *testing.T) {
 	var b store.Batch
 	b.Reset(s.Epoch())
 	b.AddLong(ref, 1, 1, 0)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
+	ctx := within(t)
 	if err := s.Append(ctx, &b); err != nil {
 		t.Errorf("%d bytes are in memory: %v", s.memory(), err)
 	}
