@@ -63,8 +63,11 @@ func (l *Log) ready(ctx context.Context) error {
 	return nil
 }
 
+// lookedLately reports whether the last check was within lookAgain. One that is further than that in
+// the future was made before the clock was set back: its age is unknown.
 func (l *Log) lookedLately() bool {
-	return time.Since(time.Unix(l.looked.Load(), 0)) < lookAgain
+	age := time.Since(time.Unix(l.looked.Load(), 0))
+	return age >= -lookAgain && age < lookAgain
 }
 
 func (l *Log) move(ctx context.Context) error {

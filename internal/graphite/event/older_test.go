@@ -123,6 +123,10 @@ func TestOlderTwice(t *testing.T) {
 	if got := all(t, l, later); len(got) != 1 || got[0].What != "late" || !slices.Equal(got[0].Tags, []string{"a", "b"}) || got[0].ID != 1710071702<<numberBits {
 		t.Errorf("after an hour: %+v", got)
 	}
+	l.looked.Store(time.Now().Add(24 * time.Hour).Unix())
+	if l.lookedLately() {
+		t.Error("a clock that was set back by a day keeps the server from looking for that day")
+	}
 }
 
 // TestOlderSettled: days whose events were moved are checked for some time, and then no more.
