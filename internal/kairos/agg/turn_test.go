@@ -3,6 +3,7 @@ package agg
 import (
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"varve/internal/model"
@@ -12,7 +13,9 @@ import (
 
 // A query lets others have their turn in each stage of its work, even while it has no
 // output.
-func TestYieldInEachStage(t *testing.T) {
+func TestYieldInEachStage(t *testing.T) { synctest.Test(t, testYieldInEachStage) }
+
+func testYieldInEachStage(t *testing.T) {
 	const looks = 1 << 14 // the work between two looks at others, see query.Session.Tick
 	config := query.DefaultConfig()
 	config.MaxConcurrent, config.Workers = 1, 2
@@ -77,6 +80,7 @@ func TestYieldInEachStage(t *testing.T) {
 			}
 			other <- err
 		}()
+		synctest.Wait() // until the other stands in line, and is not merely counted
 		for !run.Due() {
 			time.Sleep(time.Millisecond)
 		}
