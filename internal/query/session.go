@@ -52,7 +52,7 @@ type Session struct {
 	active  *activeEntry  // in the engine's ActiveFile, nil if there is none
 	turn    time.Time     // when the query last got its slot
 	used    time.Duration // how long it had a slot before, at most longTime
-	slice   atomic.Int64  // when it last let other goroutines run, in ns
+	slice   atomic.Int64  // when it last let other goroutines run, in ns from begun on
 	outside bool          // it has no slot now
 	again   bool          // it has had its first turn
 	settled bool          // it has had a third turn, or has sent some of its answer

@@ -111,9 +111,9 @@ func (s *Session) Due() bool {
 // of its steps.
 func (s *Session) breathe(now time.Time) {
 	last := s.slice.Load()
-	if n := now.UnixNano(); n-last >= int64(sliceTime) && s.slice.CompareAndSwap(last, n) {
+	if n := int64(now.Sub(s.begun)); n-last >= int64(sliceTime) && s.slice.CompareAndSwap(last, n) {
 		runtime.Gosched()
-		s.slice.Store(time.Now().UnixNano())
+		s.slice.Store(int64(time.Since(s.begun)))
 	}
 }
 
