@@ -127,3 +127,75 @@ func TestFewPlacesAreSearched(t *testing.T) {
 		}
 	}
 }
+
+// TestNamesOfOtherSenders: a path that the API lists is the name of that series, and of no other,
+// although carbon reads it as the name of another one. Other protocols make such names.
+func TestNamesOfOtherSenders(t *testing.T) {
+	s := open(t, DefaultConfig(), query.DefaultConfig())
+	at := graphitetest.Clock.Unix()/60*60 - 60
+	put := func(metric, tag, value string, points float64) {
+		t.Helper()
+		var tags []model.Tag
+		if tag != "" {
+			tags = append(tags, model.Tag{Name: tag, Value: value})
+		}
+		set, err := model.NewTags(tags...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ref, err := s.store.Create(t.Context(), model.Series{Metric: metric, Tags: set, Type: model.TypeDouble})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b store.Batch
+		b.Reset(s.store.Epoch())
+		b.AddDouble(ref, at*1000, points, 0)
+		if err := s.store.Append(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func(path string) string {
+		form := url.Values{"target": {path}, "format": {"raw"}, "from": {fmt.Sprint(at - 60)}, "until": {fmt.Sprint(at)}}
+		_, values, _ := strings.Cut(strings.TrimSpace(s.ask("GET", "/render", form).Body.String()), "|")
+		return strings.Trim(strings.ReplaceAll(values, "None", ""), ",")
+	}
+	exists := func(path string) bool {
+		return strings.Contains(s.ask("GET", "/metrics/index.json", nil).Body.String(), `"`+path+`"`) ||
+			strings.Contains(s.ask("GET", "/tags/findSeries", url.Values{"expr": {"name=~."}}).Body.String(), `"`+path+`"`)
+	}
+	for _, c := range []struct {
+		metric, tag, value string
+		path               string
+		otherMetric        string
+		otherTag           string
+		otherValue         string
+		otherPath          string
+		noTarget           bool // the grammar of targets has no such path
+	}{
+		{"a..b", "", "", "a..b", "a.b", "", "", "a.b", true},
+		{"c.", "", "", "c.", "c", "", "", "c", true},
+		{"e..f", "k", "1", "e..f;k=1", "e.f", "k", "1", "e.f;k=1", true},
+		{"~g", "k", "1", "~g;k=1", "g", "k", "1", "g;k=1", false},
+		{"h", "name", "x", "h;name=x", "h", "", "", "h", false},
+		{"i", "k", "~1", "i;k=~1", "i", "k", "1", "i;k=1", false},
+		{"j", "k", "1=2", "j;k=1=2", "j", "k", "1", "j;k=1", false},
+	} {
+		put(c.metric, c.tag, c.value, 1)
+		put(c.otherMetric, c.otherTag, c.otherValue, 2)
+		if !exists(c.path) {
+			t.Errorf("%s is not listed", c.path)
+		}
+		if got := read(c.path); got != "1.0" && !c.noTarget {
+			t.Errorf("%s is read as %q, not 1.0", c.path, got)
+		}
+		if w := s.ask("POST", "/tags/delSeries", url.Values{"path": {c.path}}); w.Code != http.StatusOK {
+			t.Errorf("delete %s: %d %s", c.path, w.Code, w.Body)
+		}
+		if exists(c.path) {
+			t.Errorf("%s is still there after it was deleted", c.path)
+		}
+		if got := read(c.otherPath); got != "2.0" {
+			t.Errorf("after %s was deleted, %s is read as %q, not 2.0", c.path, c.otherPath, got)
+		}
+	}
+}

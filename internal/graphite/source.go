@@ -10,8 +10,6 @@ import (
 	"varve/internal/graphite/event"
 	"varve/internal/graphite/function"
 	"varve/internal/graphite/target"
-	"varve/internal/ingest"
-	"varve/internal/ingest/carbon"
 	"varve/internal/model"
 	"varve/internal/principal"
 	"varve/internal/query"
@@ -157,12 +155,12 @@ const maxTags = 100
 
 // byName returns the series of a name with tags.
 func (s *source) byName(path string, l *query.Lease) ([]query.Number, error) {
-	var names ingest.Names
-	if f := carbon.ParsePath([]byte(path), &names, maxTags); f != nil || len(names.Tags) > maxTags {
+	named, f := listed(path)
+	if f != nil {
 		return nil, nil // no series has such a name
 	}
-	numbers, err := s.numbers(names.Metric, model.Matchers(names.Tags), l)
-	return withTags(numbers, len(names.Tags)), err
+	numbers, err := s.numbers(named.Metric, model.Matchers(named.Tags.Slice()), l)
+	return withTags(numbers, named.Tags.Len()), err
 }
 
 var tagExpression = regexp.MustCompile(`^([^;!=]+)(!?=~?)([^;]*)$`)

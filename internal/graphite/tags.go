@@ -371,7 +371,20 @@ func first(names []string, most int) []string {
 	return append([]string{}, names[:min(len(names), most)]...)
 }
 
-// parsed returns the series that a path names, and its canonical name.
+// listed returns the series that is listed as path. Other senders than carbon's may have made it:
+// carbon would read a..b as a.b, a;name=x as a, ~a;k=1 as a;k=1, and refuse a;k=~1. A path of
+// another form than name;tag=value has carbon's reading.
+func listed(path string) (model.Series, *ingest.Fault) {
+	s := retention.ParsePath(path)
+	braces := strings.Contains(path, "{") && strings.HasSuffix(path, `"}`)
+	if s.Metric != "" && !braces && s.Tags.Len() == strings.Count(path, ";") && s.Tags.Len() <= maxTags {
+		return model.Series{Metric: s.Metric, Tags: s.Tags}, nil
+	}
+	carbons, _, f := parsed(path)
+	return carbons, f
+}
+
+// parsed returns the series that carbon stores a path as, and its canonical name.
 func parsed(path string) (model.Series, string, *ingest.Fault) {
 	var names ingest.Names
 	if f := carbon.ParsePath([]byte(path), &names, maxTags); f != nil {
@@ -428,7 +441,7 @@ func (a *API) delSeries(w http.ResponseWriter, r *http.Request, form url.Values)
 	}
 	var deletions []store.Deletion
 	for _, path := range paths {
-		s, _, f := parsed(path)
+		s, f := listed(path)
 		if f != nil {
 			refuseJSON(w, http.StatusBadRequest, f.Text)
 			return
