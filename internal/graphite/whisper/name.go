@@ -82,10 +82,36 @@ func PathOf(file string) (path, hash string, err error) {
 	if isHash(name) {
 		return "", name, nil
 	}
-	if path = strings.ReplaceAll(name, dot, "."); !strings.Contains(path, ";") {
+	if !strings.Contains(name, ";") {
 		return "", "", fmt.Errorf("%.100q is not the name of a series with tags", name)
 	}
-	return path, "", nil
+	return dotted(name, nodes[1]+nodes[2]), "", nil
+}
+
+// maxDots limits the dots in a file's name of which each may be a text of the path instead.
+const maxDots = 10
+
+// dotted returns the path of which name is the file's name and beginning that of the hash. Some of
+// the dots in name may be a text of the path. If the hash fits no path, all of them are dots.
+func dotted(name, beginning string) string {
+	parts := strings.Split(name, dot)
+	all := strings.Join(parts, ".")
+	if n := len(parts) - 1; n <= maxDots {
+		for texts := range 1 << n { // the bits of parts that a text follows
+			path := parts[0]
+			for i, part := range parts[1:] {
+				if texts>>i&1 == 0 {
+					path += "." + part
+				} else {
+					path += dot + part
+				}
+			}
+			if strings.HasPrefix(Hash(path), beginning) {
+				return path
+			}
+		}
+	}
+	return all
 }
 
 func isHash(name string) bool {

@@ -479,6 +479,27 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// TestNamesWithTheTextOfADot: a path in which the text that stands for a dot occurs is told from
+// one with a dot by the hash in the directories.
+func TestNamesWithTheTextOfADot(t *testing.T) {
+	for _, path := range []string{
+		"a.b;t=v", "a_DOT_b;t=v", "a.b_DOT_c.d;t=1.5", "a_DOT_.b;t=v_DOT_", "_DOT__DOT_;t=.",
+		strings.Repeat("a.", 20) + "b;t=v",
+	} {
+		file, err := FileOf(path, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _, err := PathOf(file); got != path || err != nil {
+			t.Errorf("%s: %q %v, want %q", file, got, err, path)
+		}
+	}
+	const moved = "_tagged/123/456/a_DOT_b;t=v.wsp" // the hash is another one
+	if got, _, err := PathOf(moved); got != "a.b;t=v" || err != nil {
+		t.Errorf("%s: %q %v", moved, got, err)
+	}
+}
+
 func FuzzFile(f *testing.F) {
 	for _, g := range goldens(f) {
 		f.Add(g.file)

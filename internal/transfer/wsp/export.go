@@ -149,7 +149,8 @@ func (s *lineSplitter) end() error {
 type reader struct {
 	ctx     context.Context
 	export  *Export
-	series  string // "" before the first series
+	series  string // its path, "" before the first series
+	foreign bool   // see nameOf
 	bucket  int64  // beginning of the previous bucket in ms; 0: the series has none yet
 	step    int64  // of the finest archive, in seconds
 	policy  retention.Policy
@@ -205,15 +206,15 @@ func (r *reader) line(text []byte) error {
 	if err := json.Unmarshal(text, &line); err != nil {
 		return fmt.Errorf("parse a line of the export: %w: %s", err, clip.Text(text, 100))
 	}
-	name, err := nameOf(line)
+	name, foreign, err := nameOf(line)
 	if err != nil {
 		return err
 	}
-	if name != r.series {
+	if name != r.series || foreign != r.foreign {
 		if err := r.finish(); err != nil {
 			return err
 		}
-		if err := r.begin(name); err != nil {
+		if err := r.begin(name, foreign); err != nil {
 			return err
 		}
 	}
@@ -226,23 +227,31 @@ func (r *reader) line(text []byte) error {
 	return r.points(line.Datapoints)
 }
 
-func nameOf(line exportedLine) (string, error) {
+// nameOf returns the path of the series of a line. foreign says that it is the path of another
+// series: the metric m;a=b without tags has the path of m with the tag a=b.
+func nameOf(line exportedLine) (path string, foreign bool, err error) {
 	var tags []model.Tag
 	for name, value := range line.Tags {
 		tags = append(tags, model.Tag{Name: name, Value: value})
 	}
 	set, err := model.NewTags(tags...)
-	return retention.PathOf(line.Name, set), err
+	path = retention.PathOf(line.Name, set)
+	of := retention.ParsePath(path)
+	return path, of.Metric != line.Name || of.Tags != set, err
 }
 
 // begin starts a series.
-func (r *reader) begin(name string) error {
-	*r = reader{ctx: r.ctx, export: r.export, series: name, out: Exported{Series: name}, policy: r.export.Book.Of(retention.ParsePath(name))}
+func (r *reader) begin(name string, foreign bool) error {
+	*r = reader{ctx: r.ctx, export: r.export, series: name, foreign: foreign, out: Exported{Series: name}, policy: r.export.Book.Of(retention.ParsePath(name))}
 	if r.policy.Rule == nil {
 		r.withoutArchives()
 		return nil
 	}
 	r.step = r.policy.Rule.Stages[0].Step
+	if foreign {
+		r.skip(NoFile, "its path is that of another series")
+		return nil
+	}
 	file, err := whisper.FileOf(name, r.export.Hashed)
 	if err != nil && strings.Contains(name, ";") {
 		file, err = whisper.FileOf(name, true) // the name may be too long for a file

@@ -142,6 +142,44 @@ func TestExport(t *testing.T) {
 }
 
 // Existing files are kept or replaced, depending on Export.Keep.
+// TestExportOfPathsOfOthers: a series whose path is that of another one is told and does not get
+// into the file of that one.
+func TestExportOfPathsOfOthers(t *testing.T) {
+	const lines = `{"name":"m","tags":{"a":"b;c=d"},"datapoints":[[1000000,1,"double"]]}
+{"name":"m","tags":{"a":"b","c":"d"},"datapoints":[[1000000,2,"double"]]}
+{"name":"m","tags":{"k":"1"},"datapoints":[[1000000,3,"double"]]}
+{"name":"m;k=1","skip_validate":true,"datapoints":[[1000000,4,"double"]]}
+`
+	e := &Export{Dir: t.TempDir(), Now: 1050, Book: book(t, "[a]\npattern = .\nretentions = 10:10\n", "")}
+	var told []string
+	e.Done = func(o *Exported) error {
+		told = append(told, fmt.Sprint(o.Series, " ", o.Steps, " ", o.Faults))
+		return nil
+	}
+	if err := e.Begin(); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Metric(t.Context(), func(w io.Writer) error { _, err := io.WriteString(w, lines); return err }); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.End(); err != nil {
+		t.Fatal(err)
+	}
+	const refused = " 0 [{no file can hold it its path is that of another series 0}]"
+	if want := []string{"m;a=b;c=d" + refused, "m;a=b;c=d 1 []", "m;k=1 1 []", "m;k=1" + refused}; !slices.Equal(told, want) {
+		t.Errorf("told %q\nwant %q", told, want)
+	}
+	for path, want := range map[string]float64{"m;a=b;c=d": 2, "m;k=1": 3} {
+		file, err := whisper.FileOf(path, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := points(t, e, file); len(got) != 1 || len(got[0]) != 1 || got[0][0].Value != want {
+			t.Errorf("%s: %v, want one point of %v", path, got, want)
+		}
+	}
+}
+
 func TestExportOverFiles(t *testing.T) {
 	e := &Export{Dir: t.TempDir(), Now: 1050, Keep: true, Book: book(t, "[a]\npattern = .\nretentions = 10:10\n", "")}
 	path := filepath.Join(e.Dir, "m.wsp")
