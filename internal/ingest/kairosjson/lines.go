@@ -115,7 +115,11 @@ func (p *parser) storeRaw(where point, ms int64, v jsontext.Token, typ model.Typ
 	case kind == model.Long:
 		return p.added(where, p.w.AddLong(ref, ms, int64(binary.BigEndian.Uint64(value)), p.m.ttl))
 	case kind == model.Double:
-		return p.added(where, p.w.AddDouble(ref, ms, math.Float64frombits(binary.BigEndian.Uint64(value)), p.m.ttl))
+		bits := binary.BigEndian.Uint64(value)
+		if bits == model.StaleMarker { // no reader would see the point
+			bits = math.Float64bits(math.NaN())
+		}
+		return p.added(where, p.w.AddDouble(ref, ms, math.Float64frombits(bits), p.m.ttl))
 	}
 	return p.addValue(where, typ, ref, ms, value)
 }

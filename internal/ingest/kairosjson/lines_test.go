@@ -2,6 +2,7 @@ package kairosjson
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
 
@@ -37,6 +38,27 @@ func TestBrokenBase64(t *testing.T) {
 		if (want == "") != (got == "") || !strings.Contains(got, want) || (want == "") != (results[0].Points == 1) {
 			t.Errorf("%s: %q, %d points, want %q", value, got, results[0].Points, want)
 		}
+	}
+}
+
+// NaN of any bits is imported, but not as a marker of staleness, which readers do not see: an
+// imported point is there.
+func TestImportedNaNIsSeen(t *testing.T) {
+	h := newHarness(t, nil)
+	var bits []uint64
+	h.recorder.OnAppend = func(b *store.Batch) error {
+		for _, s := range b.Samples {
+			bits = append(bits, s.Value)
+		}
+		return nil
+	}
+	lines := NewLines(h.pipeline, h.pipeline.Protocol("import"), "test")
+	results, err := lines.Store(t.Context(), [][]byte{[]byte(`{"name":"m","tags":{"a":"b"},"type":"base64:kairos_double","datapoints":[[1,"f/AAAAAAAAI="],[2,"f/AAAAAAAAE="]]}`)})
+	if err != nil || results[0].Points != 2 {
+		t.Fatalf("%+v %v", results, err)
+	}
+	if len(bits) != 2 || bits[0] == model.StaleMarker || !math.IsNaN(math.Float64frombits(bits[0])) || bits[1] != 0x7ff0000000000001 {
+		t.Errorf("stored as %x, want a NaN that is no marker, and one with its bits", bits)
 	}
 }
 
