@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"time"
 
 	"varve/internal/clip"
@@ -110,7 +111,7 @@ func writeStored(w http.ResponseWriter, t *task) error {
 		ID         string            `json:"id"`
 		Name       string            `json:"name"`
 		Attributes map[string]string `json:"attributes"`
-	}{t.id, t.name, map[string]string{"url": root + "/" + t.id}})
+	}{t.id, t.name, map[string]string{"url": root + "/" + url.PathEscape(t.id)}})
 }
 
 func (s *Scheduler) postTask(w http.ResponseWriter, r *http.Request) error {

@@ -32,6 +32,24 @@ func (s slowReader) Write(p []byte) (int, error) {
 
 func (s slowReader) WriteString(text string) (int, error) { return s.Write([]byte(text)) }
 
+// TestAddressOfATask: the url that a new task is answered with leads to that task, and not to one
+// whose id is a part of it.
+func TestAddressOfATask(t *testing.T) {
+	h := newHarness(t)
+	for _, id := range []string{"x", "x/", "x/y", "50% of x?y#z", "é"} {
+		var answer struct {
+			Attributes struct{ URL string }
+		}
+		text := h.do(200, "POST", "/api/v1/rollups", fmt.Sprintf(`{"id":%q,"name":"n","execution_interval":%s,"rollups":[]}`, id, hour))
+		if err := json.Unmarshal([]byte(text), &answer); err != nil {
+			t.Fatal(err)
+		}
+		if got := h.do(200, "GET", answer.Attributes.URL, ""); !strings.Contains(got, fmt.Sprintf(`"id":%q`, id)) {
+			t.Errorf("%s leads to %s, want the task %q", answer.Attributes.URL, got, id)
+		}
+	}
+}
+
 // The list of tasks is sent task by task, in small pieces. The task being sent is
 // charged to the memory of queries, so that clients that do not read cannot exceed it
 // together.
