@@ -353,7 +353,7 @@ func (c *Cursor) take(run, sample bool) error {
 	}
 	if run {
 		c.runs = append(c.runs, model.Stats{
-			Count: int(b.Count), FirstMS: b.StartMS, LastMS: b.StartMS, Min: b.Min, Max: b.Max, Sum: b.Sum, Last: c.bits(b.Last),
+			Count: int(b.Count), FirstMS: b.StartMS, LastMS: b.LastMS, Min: b.Min, Max: b.Max, Sum: b.Sum, Last: c.bits(b.Last),
 		})
 		return nil
 	}

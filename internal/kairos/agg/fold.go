@@ -81,8 +81,10 @@ func (t *tally) addFirst(e edge) {
 	}
 }
 
+// addLast adds the last value of a run. A series has two values of one time if a sample that a bucket
+// counts was sent again: the one that was read later is the newer one.
 func (t *tally) addLast(e edge) {
-	if t.count == 0 || t.last.before(&e) {
+	if t.count == 0 || t.last.before(&e) || t.last.ms == e.ms && t.last.order == e.order {
 		t.last = e
 	}
 }

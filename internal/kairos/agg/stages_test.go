@@ -136,6 +136,40 @@ func TestPercentilesOfStages(t *testing.T) {
 	}
 }
 
+// TestLastOfStages: the last value of an hour is that of its last sample, although a bucket that
+// counts it is shown at its beginning: beside late samples that came before it, beside a series that
+// ended earlier and is not folded, and if the last sample was sent again with another value.
+func TestLastOfStages(t *testing.T) {
+	const hour = stagedMS - 20*hourMS // of the stage of hours
+	s := openStaged(t, func(*retention.PolicyConfig) {})
+	at := func(minute int64) int64 { return hour + minute*60_000 }
+	check := func(when string, want float64) {
+		t.Helper()
+		for _, descending := range []bool{false, true} {
+			for _, aligned := range []bool{true, false} {
+				m := MetricQuery{Metric: "m", Descending: descending, Steps: []Step{newStep(s, "last", Args{"sampling": Sampling{1, Hours}, "align_start_time": aligned})}}
+				got, _, err := s.on.ask(hour, hour+hourMS-1, "UTC", m)
+				if err != nil || len(got) != 1 || len(got[0].Points) != 1 || got[0].Points[0].value != want {
+					t.Errorf("%s, descending %t, aligned %t: %v, %v, want %v", when, descending, aligned, got, err, want)
+				} else if ms := got[0].Points[0].ms; aligned && ms != hour || !aligned && ms != at(40) {
+					t.Errorf("%s, descending %t, aligned %t: the time is %d", when, descending, aligned, ms)
+				}
+			}
+		}
+	}
+	s.write("a", at(10), 30*60_000, 2, func(i int) float64 { return float64(1 + i) }) // 1, and 2 at 40 minutes
+	s.fold()
+	check("folded", 2)
+	s.write("a", at(20), 60_000, 3, func(int) float64 { return 9 })
+	check("with late samples", 2)
+	s.write("b", at(30), 60_000, 3, func(int) float64 { return 8 })
+	check("with another series", 2)
+	s.fold()
+	check("folded again", 2)
+	s.write("a", at(40), 1, 1, func(int) float64 { return -5 })
+	check("with the last sample sent again", -5)
+}
+
 // TestPercentilesWithoutSketches: percentiles are of the values of buckets if another
 // step has changed the points, and for groups by value.
 func TestPercentilesWithoutSketches(t *testing.T) {
