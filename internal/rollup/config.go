@@ -19,11 +19,12 @@ type Config struct {
 	// metric of a roll-up. Beyond it, the two nearest become one, with the buckets
 	// between them.
 	MaxLateSpans  int           `tune:"max_late_spans"`
-	RetryInterval time.Duration `tune:"retry_interval"` // until a failed run is tried again, if the task's own interval is longer
-	BatchBuckets  int           `tune:"batch_buckets"`  // buckets of a batch, which is one query unless it hits a limit; the watermark is stored after each batch
-	MaxTaskSize   units.Bytes   `tune:"max_task_size"`  // longest JSON text of a roll-up task
-	MaxTasks      int           `tune:"max_tasks"`      // tasks that may exist; each queries the store at least once per interval
-	PollInterval  time.Duration `tune:"poll_interval"`  // between looks for tasks that other servers have changed; KairosDB's default
+	RetryInterval time.Duration `tune:"retry_interval"`  // until a failed run is tried again, if the task's own interval is longer
+	BatchBuckets  int           `tune:"batch_buckets"`   // buckets of a batch, which is one query unless it hits a limit; the watermark is stored after each batch
+	MaxTaskSize   units.Bytes   `tune:"max_task_size"`   // longest JSON text of a roll-up task
+	MaxTasks      int           `tune:"max_tasks"`       // tasks that may exist; each queries the store at least once per interval
+	MaxTaskMemory units.Bytes   `tune:"max_task_memory"` // memory for all tasks, as task.memoryOf estimates it; tasks of other programs may exceed it
+	PollInterval  time.Duration `tune:"poll_interval"`   // between looks for tasks that other servers have changed; KairosDB's default
 }
 
 // DefaultConfig returns the defaults.
@@ -31,6 +32,7 @@ func DefaultConfig() Config {
 	return Config{
 		MaxTasks:      1000,
 		MaxTaskSize:   256 * units.KiB,
+		MaxTaskMemory: 64 * units.MiB,
 		MaxConcurrent: 2,
 		LateHorizon:   time.Hour,
 		MaxLateSpans:  1000,
@@ -52,6 +54,7 @@ func (c Config) Validate() error {
 	return errors.Join(
 		units.Positive("max_tasks", c.MaxTasks),
 		units.Positive("max_task_size", c.MaxTaskSize),
+		units.Positive("max_task_memory", c.MaxTaskMemory),
 		units.Positive("max_concurrent", c.MaxConcurrent),
 		units.Positive("retry_interval", c.RetryInterval),
 		units.Positive("poll_interval", c.PollInterval),

@@ -80,6 +80,9 @@ func (s *Scheduler) put(ctx context.Context, t *task, replace bool) error {
 			s.index.set(t.id, former)
 		}
 	}()
+	if err := s.index.checkMemory(t, former, int64(s.config.MaxTaskMemory)); err != nil {
+		return err
+	}
 	if err := s.index.checkReaders(t, former); err != nil {
 		return err
 	}

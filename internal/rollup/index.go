@@ -13,6 +13,7 @@ type index struct {
 	tasks   map[string]*task   // by id
 	readers map[string][]*flow // the flows of all tasks, by the metric that they read
 	queries map[string]int     // how many queries of all tasks read a metric
+	memory  int64              // that all tasks take
 }
 
 func newIndex(tasks ...*task) *index {
@@ -39,6 +40,7 @@ func (x *index) set(id string, t *task) (former *task) {
 
 func (x *index) add(t *task) {
 	x.tasks[t.id] = t
+	x.memory += t.memory
 	for _, f := range t.flows() {
 		x.readers[f.from] = append(x.readers[f.from], f)
 	}
@@ -49,6 +51,7 @@ func (x *index) add(t *task) {
 
 func (x *index) remove(t *task) {
 	delete(x.tasks, t.id)
+	x.memory -= t.memory
 	gone := map[string]map[*flow]bool{} // by the metric that they read
 	for _, f := range t.flows() {
 		if gone[f.from] == nil {
@@ -98,4 +101,14 @@ func (x *index) checkReaders(t, former *task) error {
 		}
 	}
 	return nil
+}
+
+// checkMemory refuses a task of the index with which all tasks take more than limit, unless the
+// former task of its id, nil if there is none, takes as much as it. A task is in memory for as long
+// as it exists, also after a restart, and a text of some hundred bytes may have patterns of megabytes.
+func (x *index) checkMemory(t, former *task, limit int64) error {
+	if x.memory <= limit || former != nil && t.memory <= former.memory {
+		return nil
+	}
+	return &store.LimitError{Limit: "bytes of roll-up tasks in memory", Max: limit, Need: x.memory, What: "store a roll-up task"}
 }

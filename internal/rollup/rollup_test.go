@@ -1025,6 +1025,7 @@ func TestConfigBounds(t *testing.T) {
 	check := unitstest.Bounds(t, DefaultConfig)
 	check("max_tasks", func(c *Config, v int64) { c.MaxTasks = int(v) }, []int64{1}, []int64{0, -1})
 	check("max_task_size", func(c *Config, v int64) { c.MaxTaskSize = units.Bytes(v) }, []int64{1}, []int64{0, -1})
+	check("max_task_memory", func(c *Config, v int64) { c.MaxTaskMemory = units.Bytes(v) }, []int64{1}, []int64{0, -1})
 	check("max_concurrent", func(c *Config, v int64) { c.MaxConcurrent = int(v) }, []int64{1}, []int64{0, -1})
 	check("retry_interval", func(c *Config, v int64) { c.RetryInterval = time.Duration(v) }, []int64{1}, []int64{0, -1})
 	check("poll_interval", func(c *Config, v int64) { c.PollInterval = time.Duration(v) }, []int64{1}, []int64{0, -1})

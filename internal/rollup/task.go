@@ -17,6 +17,7 @@ import (
 	"varve/internal/clip"
 	"varve/internal/ingest"
 	"varve/internal/kairos/agg"
+	"varve/internal/store"
 )
 
 // A Parser parses the parts of a task that are in KairosDB's query language.
@@ -36,6 +37,7 @@ type task struct {
 	json     string // as stored and returned: one line, id first
 	interval agg.Sampling
 	rollups  []rollup
+	memory   int64   // see memoryOf
 	unnamed  trouble // results whose names are refused
 }
 
@@ -203,7 +205,28 @@ func parseTask(p Parser, body []byte, id string, fresh func() string) (*task, er
 	if !hasOwn || own != t.id {
 		t.json = withID(members, t.id)
 	}
+	t.memory = t.memoryOf()
 	return t, nil
+}
+
+// memoryOf estimates the bytes that a task takes for as long as it exists.
+func (t *task) memoryOf() int64 {
+	// The texts of queries are kept beside that of the task, once more as parsed.
+	const texts, perSource, perFlow, perTag = 4, 500, 200, 100
+	n := texts * len(t.json)
+	for i := range t.rollups {
+		r := &t.rollups[i]
+		n += len(r.sources) * perSource
+		for k := range r.flows {
+			f := &r.flows[k]
+			n += perFlow
+			if k > 0 && f.context == r.flows[k-1].context {
+				continue // one of save_as, which shares the matchers and tags of the one before
+			}
+			n += len(f.tags)*perTag + store.MatchersMemory(f.matchers)
+		}
+	}
+	return int64(n)
 }
 
 // withID writes an object with the id put first, as KairosDB does.

@@ -495,9 +495,13 @@ func (d *Deletion) Meaning() func(model.Series) bool {
 
 // Memory estimates the bytes that the deletion takes while it is performed and recorded.
 func (d *Deletion) Memory() int {
+	return len(d.Metric) + MatchersMemory(d.Matchers)
+}
+
+// MatchersMemory estimates the bytes that matchers take, patterns as they are compiled.
+func MatchersMemory(matchers []model.Matcher) (n int) {
 	const perMatcher, perText, perPattern, perInstruction = 200, 32, 1200, 96
-	n := len(d.Metric)
-	for _, m := range d.Matchers {
+	for _, m := range matchers {
 		n += len(m.Tag) + perMatcher
 		for _, v := range m.Values {
 			n += len(v) + perText
