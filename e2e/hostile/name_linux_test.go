@@ -54,3 +54,35 @@ func TestLongNames(t *testing.T) {
 	w.round(t.Context())
 	w.judge(4 * most)
 }
+
+// Series with tags that nobody has sent before take hundreds of times the memory of a point in the index, and far longer than a
+// point. Senders of very many of them at once, in small packed bodies, keep nobody waiting, and do not exceed
+// ingest.max_series_memory by much.
+func TestNewTags(t *testing.T) {
+	w := guard(t, "--ingest-max-series-memory=64MiB")
+	const series, tags = 1500, 60
+	body := func(i int) []byte {
+		var b bytes.Buffer
+		for n := range series {
+			fmt.Fprintf(&b, `,{"name":"m","timestamp":1,"value":1,"tags":{"host":"b"`)
+			for k := range tags {
+				fmt.Fprintf(&b, `,"%x":"%x"`, (i*series+n)*tags+k, n)
+			}
+			b.WriteString("}}")
+		}
+		b.WriteByte(']')
+		text := b.Bytes()
+		text[0] = '['
+		return packed(text)
+	}
+	bodies := make([][]byte, 40)
+	for i := range bodies {
+		bodies[i] = body(i)
+	}
+	w.under(256*mib, func(ctx context.Context) {
+		crowd(len(bodies), func(i int) {
+			status, answer, err := w.post(ctx, "/api/v1/datapoints", bodies[i], true, 10*(*attackFor))
+			w.blames(status, answer, err)
+		})
+	})
+}

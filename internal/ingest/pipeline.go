@@ -43,8 +43,10 @@ type Pipeline struct {
 	series   atomic.Pointer[seriesLimits]
 	now      func() time.Time
 	metrics  *metrics
-	inFlight *gate.Gate // samples
-	bodies   *gate.Gate // bytes
+	inFlight *gate.Gate   // samples
+	indexing *gate.Gate   // expected bytes of blocks that are being indexed
+	expected atomic.Int64 // of all blocks, see Writer.expected
+	bodies   *gate.Gate   // bytes
 	// Bodies of at most smallBody bytes have memory of their own, so that those of a
 	// thousand collectors do not wait in line behind those of one sender of large ones.
 	smallBodies *gate.Gate
@@ -109,6 +111,7 @@ func New(appender store.Appender, cfg Config, o Options) *Pipeline {
 		limits:   o.Limits,
 		now:      o.Now,
 		inFlight: gate.New(int64(cfg.MaxSamplesInFlight)),
+		indexing: gate.New(2 * blockIndexed),
 		newcomer: rate.NewLimiter(rate.Limit(cfg.NewSeriesPerSecond), cfg.newSeriesBurst()),
 		samples:  newSampleRate(o.Limits, cfg.SamplesPerSecond, o.Now()),
 		rejected: newRejectedRing(cfg.RejectedKept, o.Logger),

@@ -47,8 +47,10 @@ type Writer struct {
 	batch    store.Batch
 	key      []byte
 	misses   int
-	named    int  // bytes of the keys of these series
-	created  bool // series were created since the last warning of too many was considered
+	named    int   // bytes of the keys of these series
+	expected int64 // bytes that the store may need to index the series that the block has created
+	crowded  bool  // with those of all blocks, they may exceed max_series_memory
+	created  bool  // series were created since the last warning of too many was considered
 	counts   [reasons]uint32
 	refused  uint32 // sum of counts
 	steps    int    // times that Full was called
@@ -89,7 +91,8 @@ const blockSteps = 8 * BlockSamples
 // Front ends call it before each input.
 func (w *Writer) Full() bool {
 	w.steps++
-	return len(w.batch.Samples) >= BlockSamples || len(w.batch.Data) >= BlockBytes || w.named >= BlockBytes || w.steps > blockSteps
+	return len(w.batch.Samples) >= BlockSamples || len(w.batch.Data) >= BlockBytes || w.named >= BlockBytes || w.steps > blockSteps ||
+		w.expected >= blockIndexed || w.crowded
 }
 
 // Ingest parses and stores one block of input, which holds at most n samples.
@@ -151,6 +154,7 @@ func (w *Writer) ingest(ctx context.Context, n int, fill func() error) (int, err
 
 	w.ctx, w.by = ctx, principal.Of(ctx)
 	defer func() { w.ctx = nil }()
+	defer w.forgetExpected()
 	for attempt := range maxStale {
 		w.begin()
 		w.distrust = attempt > 0
@@ -212,12 +216,66 @@ func (w *Writer) enter(ctx context.Context, n int64) (int64, error) {
 	return taken, err
 }
 
+// A series takes much more memory in the index of a store than its name is long if nobody has sent its tags before: a
+// tag name of three bytes takes hundreds. It does so only once its block is in the log, and the store, which
+// indexes the series of one block after the other, lets no other block in meanwhile.
+const (
+	expectedSeries = 300 // bytes that a new series of a new metric takes, without tags
+	expectedTag    = 450 // a tag that no other series has, with its value
+
+	// blockIndexed ends a block, so that others wait for some 10 ms.
+	blockIndexed = 2 << 20
+
+	// gatedLeast is how much a block has to expect to wait until those before it are indexed. A crowded block
+	// always waits, so that a sender does not begin one after the other before the first ones count.
+	gatedLeast = 64 << 10
+
+	// crowdedLeast is what a block may expect although all blocks together may exceed max_series_memory. Front ends
+	// that call Full end the block at its next input.
+	crowdedLeast = 64 << 10
+)
+
+// expect counts what the store may need to index a series that the block has created.
+func (w *Writer) expect(n *Names, maxMemory int64) {
+	bytes := int64(expectedSeries + expectedTag*len(n.Tags))
+	w.expected += bytes
+	w.crowded = w.p.expected.Add(bytes)+w.p.appender.SeriesBytes() > maxMemory
+}
+
+// forgetExpected ends the expectations of a block: its series are indexed, and counted as such, or it has failed.
+func (w *Writer) forgetExpected() {
+	w.p.expected.Add(-w.expected)
+	w.expected, w.crowded = 0, false
+}
+
+// enterIndex waits for the turn of a block that has created many series, so that blocks of known series wait for
+// one or two such blocks only. The caller must leave w.p.indexing with what is returned.
+func (w *Writer) enterIndex(ctx context.Context) (taken int64, err error) {
+	if w.expected < gatedLeast && !w.crowded {
+		return 0, nil
+	}
+	if w.wait > 0 {
+		bounded, cancel := context.WithTimeout(ctx, w.wait)
+		defer cancel()
+		ctx = bounded
+	}
+	taken, waited, err := w.p.indexing.Enter(ctx, w.network, w.expected)
+	if waited {
+		w.p.metrics.waits.WithLabelValues("names").Inc()
+	}
+	if err != nil && w.wait > 0 && errors.Is(err, context.DeadlineExceeded) {
+		return 0, ErrBusy
+	}
+	return taken, err
+}
+
 func (w *Writer) begin() {
 	epoch := w.p.appender.Epoch()
 	if cache := w.p.aliasesOf(epoch); cache != w.cache {
 		w.cache, w.last = cache, nil
 	}
 	w.batch.Reset(epoch)
+	w.forgetExpected()
 	w.nowMS = w.p.now().UnixMilli()
 	w.misses, w.named, w.refused, w.steps, w.notes = 0, 0, 0, 0, w.notes[:0]
 	clear(w.counts[:])
@@ -227,6 +285,11 @@ func (w *Writer) append(ctx context.Context) error {
 	if len(w.batch.Samples) == 0 {
 		return nil
 	}
+	indexed, err := w.enterIndex(ctx)
+	if err != nil {
+		return err
+	}
+	defer w.p.indexing.Leave(w.network, indexed)
 	done, err := w.p.appending(ctx, &w.batch)
 	if err != nil {
 		return err
@@ -433,6 +496,10 @@ func (w *Writer) create(typ model.Type, n *Names) (store.Ref, error) {
 	if need := w.p.appender.SeriesBytes() + nameCopies*int64(len(w.key)); need > limits.maxMemory {
 		return 0, w.seriesFault(SeriesMemory, "ingest.max_series_memory", limits.maxMemory, need, "names of new series "+Brief(n.Metric), &w.p.culprits.largest)
 	}
+	if w.crowded && w.expected > crowdedLeast {
+		need := w.p.appender.SeriesBytes() + w.p.expected.Load()
+		return 0, w.seriesFault(SeriesMemory, "ingest.max_series_memory", limits.maxMemory, need, "names of new series "+Brief(n.Metric), &w.p.culprits.largest)
+	}
 	place := w.p.newcomer.ReserveN(now, 1)
 	if !place.OK() || place.DelayFrom(now) > 0 {
 		place.CancelAt(now)
@@ -453,6 +520,7 @@ func (w *Writer) create(typ model.Type, n *Names) (store.Ref, error) {
 	}
 	w.p.metrics.created.Inc()
 	w.created = true
+	w.expect(n, limits.maxMemory)
 	return ref, nil
 }
 
