@@ -63,17 +63,22 @@ func newAnswer(w http.ResponseWriter, r *http.Request, maxBuffer int) *answer {
 const keptBuffer = 2 * partSize
 
 // Buffers and compressors of answers are pooled, since without reuse they soon become
-// garbage.
+// garbage. An answer begins with a small buffer: one that a large answer has left would have a small answer wait for
+// memory that it does not need.
 var (
-	buffers     = sync.Pool{New: func() any { return new([]byte) }}
+	smalls      = sync.Pool{New: func() any { return new([]byte) }} // of at most freeBuffer
+	buffers     = sync.Pool{New: func() any { b := make([]byte, 0, partSize); return &b }}
 	compressors = sync.Pool{New: func() any {
 		z, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // the level is valid
 		return z
 	}}
 )
 
-// borrow gives a a pooled buffer, until release.
-func (a *answer) borrow() { a.buf = (*buffers.Get().(*[]byte))[:0] }
+// borrow gives a a small pooled buffer, until release.
+func (a *answer) borrow() { a.buf = (*smalls.Get().(*[]byte))[:0] }
+
+// borrowPart gives a a buffer for a part.
+func (a *answer) borrowPart() { a.buf = (*buffers.Get().(*[]byte))[:0] }
 
 func (a *answer) release() {
 	a.reserved.free()
@@ -89,20 +94,27 @@ func (a *answer) release() {
 }
 
 func keep(buffer []byte) {
-	if cap(buffer) > 0 && cap(buffer) <= keptBuffer {
+	switch n := cap(buffer); {
+	case n == 0 || n > keptBuffer:
+	case n <= freeBuffer:
+		smalls.Put(&buffer)
+	case n >= partSize:
 		buffers.Put(&buffer)
 	}
 }
 
-// cut begins a new part if the current one is nearly full.
+// cut begins a new part if the current one is nearly full, and replaces a small buffer in time.
 func (a *answer) cut() {
+	if small := a.buf; cap(small) <= freeBuffer && len(small) > freeBuffer-partRoom {
+		a.borrowPart()
+		a.buf = append(a.buf, small...)
+		keep(small)
+	}
 	if a.sent || len(a.buf) < partSize-partRoom {
 		return
 	}
 	a.full, a.held = append(a.full, a.buf), a.held+int64(len(a.buf))
-	if a.borrow(); cap(a.buf) < partSize {
-		a.buf = make([]byte, 0, partSize)
-	}
+	a.borrowPart()
 }
 
 // A position is a place in an answer that is held back.

@@ -81,6 +81,38 @@ func TestUnsentAnswersCount(t *testing.T) {
 	}
 }
 
+// A small answer does not wait for memory that large ones hold, although it may follow large ones: it took one of
+// their buffers, and had to charge all of that.
+func TestSmallAnswersWaitForNoMemory(t *testing.T) {
+	st := openEmbedded(t)
+	defer st.Close()
+	config := query.DefaultConfig()
+	config.TotalMemory, config.MaxWait = 4<<20, 10*time.Millisecond
+	engine := agg.New(query.New(st, config, prometheus.NewRegistry(), time.Now), nil)
+	api := New(st, engine, DefaultConfig(), testVersion, time.Now)
+	ask := func(gaps int) int {
+		text := fmt.Sprintf(`{"start_absolute":0,"end_absolute":%d,"metrics":[{"name":"m","aggregators":[{"name":"gaps","sampling":{"value":1,"unit":"seconds"}}]}]}`, gaps*1000)
+		w := httptest.NewRecorder()
+		api.serve(api.postQuery)(w, httptest.NewRequest(http.MethodPost, "/api/v1/datapoints/query", strings.NewReader(text)))
+		return w.Code
+	}
+	for range 10 {
+		if status := ask(60_000); status != 200 {
+			t.Fatalf("a large answer is %d", status)
+		}
+	}
+	most := int64(config.TotalMemory) * 15 / 16 // the rest is for small owners
+	if err := engine.Reserve(t.Context(), most, most); err != nil {
+		t.Fatal(err)
+	}
+	defer engine.Return(most)
+	for range 10 {
+		if status := ask(3); status != 200 {
+			t.Errorf("a small answer is %d while others hold all memory", status)
+		}
+	}
+}
+
 // An answer with the text of a client is charged to the memory of queries until it is
 // sent: clients that do not read metadata or the list of running queries cannot exceed
 // it together.
