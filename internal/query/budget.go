@@ -2,6 +2,7 @@ package query
 
 import (
 	"context"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 
@@ -17,6 +18,7 @@ type budget struct {
 
 	ctx     context.Context // of the query, while it waits for memory
 	session uint64          // its id
+	sender  netip.Prefix    // of it
 	engine  *Engine         // nil: only the query's own limit counts
 	granted atomic.Int64    // of the pool
 	lent    atomic.Bool     // a goroutine of the query has lent its slot
@@ -65,10 +67,10 @@ func (b *budget) grow() error {
 		piece = (lacks + grantBytes - 1) / grantBytes * grantBytes
 	}
 	piece = min(piece, b.max-granted)
-	w := want{bytes: piece, held: granted + piece, session: b.session}
+	w := want{bytes: piece, held: granted + piece, session: b.session, sender: b.sender}
 	e := b.engine
 	if _, ok := e.pool.try(w); !ok {
-		if err := b.lend(func() error { return e.pool.acquire(b.ctx, w) }); err != nil {
+		if err := b.lend(b.ctx, w); err != nil {
 			return err
 		}
 	}

@@ -63,7 +63,7 @@ func New(s store.Viewer, config Config, r prometheus.Registerer, now func() time
 	}
 	e.slots.fresh.refused, e.slots.begun.refused = e.metrics.shed.WithLabelValues("begin"), e.metrics.shed.WithLabelValues("turn")
 	e.config.Store(&config)
-	e.pool = &pool{max: machine.Share(int64(config.TotalMemory)), metrics: e.metrics, held: map[uint64]int64{}, slotless: map[uint64]bool{}, idle: e.idle}
+	e.pool = &pool{max: machine.Share(int64(config.TotalMemory)), metrics: e.metrics, held: map[uint64]int64{}, slotless: map[uint64]bool{}, idle: e.idle, queued: e.slotWanted}
 	e.pool.maxWait.Store(int64(config.MaxWait))
 	e.metrics.memoryMax.Set(float64(e.pool.max))
 	e.texts, e.deletes = newTexts(e.pool), newDeletes(e.metrics)
@@ -77,6 +77,13 @@ func (e *Engine) idle() bool {
 	e.slots.mu.Lock()
 	defer e.slots.mu.Unlock()
 	return int64(e.slots.taken+e.slots.spare) <= e.paused.Load()
+}
+
+// slotWanted reports whether a query waits for a slot.
+func (e *Engine) slotWanted() bool {
+	e.slots.mu.Lock()
+	defer e.slots.mu.Unlock()
+	return len(e.slots.fresh.waiters)+len(e.slots.begun.waiters) > 0
 }
 
 // crowded reports whether a query that comes now may have to wait for a slot.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,7 +19,9 @@ import (
 //
 // Queries with little work do not wait behind those with much: an owner of more than smallGrant cannot
 // have the reserve, one part in reserveShare, and a query that waits lends its slot to another (see
-// budget.lend). Queries with much work wait in the order in which they began, so that some end. If all
+// budget.lend). Only a limited number of queries can lend their slots. While further ones keep all slots
+// and others wait for one, one of them is refused after stuckTime: of the sender with the most in line, the one that
+// began last. Queries with much work wait in the order in which they began, so that some end. If all
 // of those that hold memory wait for more, the one that began last is refused after stuckTime, unless the
 // oldest could go on with what others hold, such as answers that are being sent. A query that waits for a
 // slot is not such another if those that wait for memory have all slots.
@@ -34,7 +37,8 @@ type pool struct {
 	held     map[uint64]int64 // what sessions hold until they end, with their answers
 	slotless map[uint64]bool  // sessions that wait for a slot
 
-	idle func() bool // reports whether no query computes
+	idle   func() bool // reports whether no query computes
+	queued func() bool // reports whether a query waits for a slot
 }
 
 const (
@@ -46,14 +50,18 @@ const (
 // A want is memory that an owner asks for.
 type want struct {
 	bytes   int64
-	held    int64  // what the owner would have in all
-	session uint64 // that waits for it, 0 for the text of a request or an answer whose query has ended
+	held    int64        // what the owner would have in all
+	session uint64       // that waits for it, 0 for the text of a request or an answer whose query has ended
+	sender  netip.Prefix // of the session
+	keeps   bool         // the session keeps its slot while it waits
 }
 
 // waiting is a session that stands in line.
 type waiting struct {
 	session uint64
 	bytes   int64 // that it waits for
+	sender  netip.Prefix
+	keeps   bool
 }
 
 // place returns where a session stands in line, or would stand. p.mu is held.
@@ -109,6 +117,9 @@ func (p *pool) acquire(ctx context.Context, w want) error {
 			if n := p.stuck(w.session, freed); n > 0 {
 				return p.busy(w, fmt.Sprintf("%d queries hold all of it and wait for more, and this one began last", n))
 			}
+			if p.blocks(w) {
+				return p.busy(w, "the queries that wait for it have all slots, and others wait for one")
+			}
 		case <-timer.C:
 			return p.busy(w, "none became free within query.max_wait of "+maxWait.String())
 		}
@@ -142,8 +153,9 @@ func (p *pool) try(w want) (freed chan struct{}, ok bool) {
 	}
 	if at, there := p.place(w.session); there {
 		p.line[at].bytes = w.bytes
+		p.line[at].keeps = p.line[at].keeps || w.keeps
 	} else if w.session != 0 {
-		p.line = slices.Insert(p.line, at, waiting{w.session, w.bytes})
+		p.line = slices.Insert(p.line, at, waiting{w.session, w.bytes, w.sender, w.keeps})
 	}
 	return p.freed, false
 }
@@ -188,6 +200,28 @@ func (p *pool) stuck(session uint64, freed chan struct{}) int {
 		return 0
 	}
 	return n
+}
+
+// blocks reports whether the session of w is to be refused because it keeps its slot: no query computes, others wait
+// for a slot, and of those that keep theirs it is the one that began last of the sender with the most in line. The
+// memory may be that of answers whose clients read slowly, for hours.
+func (p *pool) blocks(w want) bool {
+	if !w.keeps || !p.queued() || !p.idle() {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	inLine := map[netip.Prefix]int{}
+	for _, o := range p.line {
+		inLine[o.sender]++
+	}
+	last := waiting{}
+	for _, o := range p.line { // oldest first
+		if o.keeps && (last.session == 0 || inLine[o.sender] >= inLine[last.sender]) {
+			last = o
+		}
+	}
+	return last.session == w.session
 }
 
 // waitsForSlot notes that a session begins to wait for a slot, or no longer waits.
@@ -271,7 +305,7 @@ func (e *Engine) Reserve(ctx context.Context, n, held int64) error {
 // ReserveAnswer is [Engine.Reserve] for the answer of a query that computes. Other queries
 // compute while it waits.
 func (s *Session) ReserveAnswer(n, held int64) error {
-	e, w := s.engine, want{bytes: n, held: held, session: s.id}
+	e, w := s.engine, want{bytes: n, held: held, session: s.id, sender: s.budget.sender}
 	if err := e.pool.possible(w); err != nil {
 		return err
 	}
@@ -281,7 +315,7 @@ func (s *Session) ReserveAnswer(n, held int64) error {
 	if s.outside { // it has no slot to lend
 		return e.pool.acquire(s.ctx, w)
 	}
-	return s.budget.lend(func() error { return e.pool.acquire(s.ctx, w) })
+	return s.budget.lend(s.ctx, w)
 }
 
 // mostLent is how many queries may lend their slots: the queries that can begin meanwhile take at
@@ -290,33 +324,36 @@ func (e *Engine) mostLent() int64 {
 	return min(int64(e.config.Load().MaxQueued), e.pool.reserve()/smallGrant/2)
 }
 
-// lend runs f, in which a query waits for memory, and has its slot used by another meanwhile.
-func (b *budget) lend(f func() error) error {
+// lend waits for memory, and has the slot of the query used by another meanwhile.
+func (b *budget) lend(ctx context.Context, w want) error {
 	e := b.engine
-	defer b.lendSlot()()
+	back, kept := b.lendSlot()
+	defer back()
+	w.keeps = kept
 	e.paused.Add(1)
 	defer e.paused.Add(-1)
-	return e.slots.all.without(f)
+	return e.slots.all.without(func() error { return e.pool.acquire(ctx, w) })
 }
 
 // lendSlot has the slot of a query that waits for something used by another query until back is called.
 // The query does not wait for a slot then: more queries than slots compute for a moment, until
-// some have had their turn. If several goroutines of a query wait, it lends its one slot once.
-func (b *budget) lendSlot() (back func()) {
+// some have had their turn. If several goroutines of a query wait, it lends its one slot once. kept says that
+// enough others have lent theirs.
+func (b *budget) lendSlot() (back func(), kept bool) {
 	e := b.engine
 	switch {
 	case !b.lent.CompareAndSwap(false, true):
-		return func() {}
+		return func() {}, false
 	case e.lent.Add(1) > e.mostLent():
 		e.lent.Add(-1)
-		return func() { b.lent.Store(false) }
+		return func() { b.lent.Store(false) }, true
 	}
 	e.slots.grow(1)
 	return func() {
 		e.lent.Add(-1)
 		e.slots.grow(-1)
 		b.lent.Store(false)
-	}
+	}, false
 }
 
 // storeTime is how long a query keeps its slot while it waits for a store on other machines.
@@ -370,7 +407,7 @@ func (w *storeWait) lend() {
 	defer w.mu.Unlock()
 	p := w.budget.engine.pool
 	if w.waiting && w.back == nil && !p.waited() && p.inUse() <= p.max/2 {
-		w.back = w.budget.lendSlot()
+		w.back, _ = w.budget.lendSlot()
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -632,6 +633,76 @@ func TestQueriesWhoseStoreComputes(t *testing.T) {
 		ended.Wait()
 		if taken, free, lent := f.slots.inUse(), f.slots.free, f.lent.Load(); taken != 0 || free != 1 || lent != 0 {
 			t.Errorf("at the end %d slots are taken, %d are free, %d are lent", taken, free, lent)
+		}
+	})
+}
+
+// TestWaitersForMemoryKeepNoSlots: more queries than may lend their slots wait for memory that answers hold whose
+// clients read slowly. They do not keep the slots from a query with little work of another sender. Of the sender with the most,
+// the last ones are refused; the large query of another sender goes on waiting.
+func TestWaitersForMemoryKeepNoSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := DefaultConfig()
+		config.TotalMemory, config.MaxConcurrent = reserveShare*grantBytes, 3
+		f := newFixture(t, config)
+		most := f.pool.most()
+		if err := f.Reserve(t.Context(), most, most); err != nil { // answers
+			t.Fatal(err)
+		}
+		began := time.Now()
+		large := func(client string) (err error) {
+			s, err := f.Begin(t.Context(), Request{Client: client})
+			if err != nil {
+				return err
+			}
+			err = s.Reserve(2 * grantBytes)
+			s.Close(err)
+			return err
+		}
+		senders := int(f.mostLent()) + config.MaxConcurrent
+		var crowd, other sync.WaitGroup
+		var refused atomic.Int64
+		for range senders - 1 {
+			crowd.Go(func() {
+				err := large("127.0.0.1:1")
+				var limit *store.LimitError
+				if errors.As(err, &limit) && limit.Busy && strings.Contains(err.Error(), "wait for it have all slots") {
+					refused.Add(1)
+				}
+			})
+			synctest.Wait()
+		}
+		other.Go(func() {
+			if err := large("127.0.0.3:1"); err != nil {
+				t.Errorf("a large query of another sender: %v", err)
+			}
+		})
+		time.Sleep(4 * stuckTime)
+		if n := refused.Load(); n > 0 {
+			t.Errorf("%d are refused although no query waits for a slot", n)
+		}
+		for range 3 {
+			asked := time.Now()
+			small, err := f.Begin(t.Context(), Request{Client: "127.0.0.2:1"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := small.Reserve(smallGrant); err != nil || time.Since(asked) > 2*stuckTime {
+				t.Errorf("a small query: %v after %s", err, time.Since(asked))
+			}
+			small.Close(nil)
+		}
+		if n := refused.Load(); n != 1 {
+			t.Errorf("%d are refused, want the one that has a slot that three small queries need", n)
+		}
+		f.Return(most)
+		other.Wait()
+		crowd.Wait()
+		if took := time.Since(began); took > 10*stuckTime {
+			t.Errorf("it took %s", took)
+		}
+		if free, taken := f.slots.free, f.slots.taken; free != config.MaxConcurrent || taken != 0 {
+			t.Errorf("at the end %d slots are free and %d are taken", free, taken)
 		}
 	})
 }

@@ -96,7 +96,7 @@ func (e *Engine) newSession(ctx context.Context, q Request) *Session {
 	s := &Session{engine: e, config: e.config.Load(), request: q, start: e.now(), begun: time.Now(), id: e.lastID.Add(1)}
 	s.turn, s.at.metric = s.begun, q.Metric
 	s.budget.max, s.budget.key = int64(s.config.MaxMemory), "query.max_memory"
-	s.budget.engine, s.budget.session = e, s.id
+	s.budget.engine, s.budget.session, s.budget.sender = e, s.id, s.sender()
 	if most := e.pool.most(); most < s.budget.max {
 		s.budget.max, s.budget.key = most, "query.total_memory"
 	}
