@@ -15,6 +15,7 @@ const freeBuffer = 64 << 10
 type reservation struct {
 	engine *agg.Engine
 	ctx    context.Context
+	client string
 	held   int64
 }
 
@@ -32,7 +33,7 @@ func (a *answer) charge() error {
 
 // atLeast raises the reservation to n bytes.
 func (r *reservation) atLeast(n int64) error {
-	return r.grow(n, func(more, held int64) error { return r.engine.Reserve(r.ctx, more, held) })
+	return r.grow(n, func(more, held int64) error { return r.engine.Reserve(r.ctx, r.client, more, held) })
 }
 
 // grow is atLeast with another function that reserves.
@@ -50,7 +51,7 @@ func (r *reservation) grow(n int64, reserve func(more, held int64) error) error 
 // atMost lowers the reservation to n bytes.
 func (r *reservation) atMost(n int64) {
 	if r.held > n {
-		r.engine.Return(r.held - n)
+		r.engine.Return(r.client, r.held-n)
 		r.held = n
 	}
 }

@@ -59,7 +59,7 @@ func (a *API) list(w http.ResponseWriter, r *http.Request, texts iter.Seq2[strin
 // queries until the client has received it.
 func (a *API) getValue(w http.ResponseWriter, r *http.Request) error {
 	plain := wantsPlainText(r)
-	held := reservation{engine: a.engine, ctx: r.Context()}
+	held := reservation{engine: a.engine, ctx: r.Context(), client: r.RemoteAddr}
 	defer held.free()
 	if err := held.atLeast(int64(a.config.MaxValueSize)); err != nil { // before the text is read
 		return err

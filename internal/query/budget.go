@@ -86,7 +86,7 @@ func (b *budget) release(n int64) {
 	defer b.mu.Unlock()
 	if spare := b.granted.Load() - b.used.Load() - keptGrant/2; spare > 0 {
 		b.granted.Add(-spare)
-		b.engine.pool.shrink(b.session, spare)
+		b.engine.pool.shrink(b.session, b.sender, spare)
 	}
 }
 
@@ -95,7 +95,7 @@ func (b *budget) close() {
 	if b.engine != nil {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.engine.pool.end(b.session, b.granted.Swap(0))
+		b.engine.pool.end(b.session, b.sender, b.granted.Swap(0))
 	}
 }
 

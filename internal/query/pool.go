@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"varve/internal/principal"
 	"varve/internal/store"
 )
 
@@ -19,7 +20,8 @@ import (
 //
 // Queries with little work do not wait behind those with much: an owner of more than smallGrant cannot
 // have the reserve, one part in reserveShare, and a query that waits lends its slot to another (see
-// budget.lend). Only a limited number of queries can lend their slots. While further ones keep all slots
+// budget.lend). Nor do senders with little memory wait behind those with much: one part in senderShare is for
+// senders that have no more than that. Clients that read large answers slowly hold memory for hours. Only a limited number of queries can lend their slots. While further ones keep all slots
 // and others wait for one, one of them is refused after stuckTime: of the sender with the most in line, the one that
 // began last. Queries with much work wait in the order in which they began, so that some end. If all
 // of those that hold memory wait for more, the one that began last is refused after stuckTime, unless the
@@ -37,12 +39,15 @@ type pool struct {
 	held     map[uint64]int64 // what sessions hold until they end, with their answers
 	slotless map[uint64]bool  // sessions that wait for a slot
 
+	senders map[netip.Prefix]int64 // what the queries and unsent answers of a sender hold
+
 	idle   func() bool // reports whether no query computes
 	queued func() bool // reports whether a query waits for a slot
 }
 
 const (
 	reserveShare = 16
+	senderShare  = 8
 	smallGrant   = 128 << 10 // the average of six hours of ten series takes 47 KB
 	stuckTime    = 250 * time.Millisecond
 )
@@ -52,7 +57,7 @@ type want struct {
 	bytes   int64
 	held    int64        // what the owner would have in all
 	session uint64       // that waits for it, 0 for the text of a request or an answer whose query has ended
-	sender  netip.Prefix // of the session
+	sender  netip.Prefix // of the owner
 	keeps   bool         // the session keeps its slot while it waits
 }
 
@@ -77,8 +82,17 @@ func (p *pool) reserve() int64 {
 	return 0
 }
 
-// most is what large owners may have together.
-func (p *pool) most() int64 { return p.max - p.reserve() }
+// modest is what a sender may have in all to be granted memory that other senders are not. A pool in
+// which a large owner could not use it has none.
+func (p *pool) modest() int64 {
+	if r := p.max / senderShare; r >= 4*grantBytes {
+		return r
+	}
+	return 0
+}
+
+// most is what large owners may have together, apart from those of modest senders.
+func (p *pool) most() int64 { return p.max - p.reserve() - p.modest() }
 
 // possible returns an error if an owner could not have the memory even if it were alone. It would
 // wait in vain, in front of younger ones.
@@ -141,8 +155,7 @@ func (p *pool) try(w want) (freed chan struct{}, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.has(w) {
-		p.used += w.bytes
-		p.metrics.memory.Set(float64(p.used))
+		p.change(w.sender, w.bytes)
 		if w.session != 0 {
 			p.held[w.session] += w.bytes
 		}
@@ -165,8 +178,28 @@ func (p *pool) has(w want) bool {
 	if w.held <= smallGrant {
 		return p.used+w.bytes <= p.max
 	}
-	older := len(p.line) > 0 && p.line[0].session < w.session
-	return !older && p.used+w.bytes <= p.most()
+	if !p.isModest(w.sender, w.bytes) {
+		older := len(p.line) > 0 && p.line[0].session < w.session
+		return !older && p.used+w.bytes <= p.most()
+	}
+	for _, o := range p.line {
+		if o.session < w.session && p.isModest(o.sender, o.bytes) {
+			return false
+		}
+	}
+	return p.used+w.bytes <= p.max-p.reserve()
+}
+
+// isModest reports whether a sender has little memory, with n bytes more. p.mu is held.
+func (p *pool) isModest(sender netip.Prefix, n int64) bool { return p.senders[sender]+n <= p.modest() }
+
+// change counts n bytes more for a sender. p.mu is held.
+func (p *pool) change(sender netip.Prefix, n int64) {
+	p.used += n
+	p.metrics.memory.Set(float64(p.used))
+	if p.senders[sender] += n; p.senders[sender] == 0 {
+		delete(p.senders, sender)
+	}
 }
 
 // stuck returns how many sessions hold memory, if all of them wait for more and this is the one that
@@ -263,29 +296,28 @@ func (p *pool) wake() {
 }
 
 // shrink releases a part of what a session has.
-func (p *pool) shrink(session uint64, n int64) {
-	p.release(n)
+func (p *pool) shrink(session uint64, sender netip.Prefix, n int64) {
+	p.release(sender, n)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.held[session] -= n
 }
 
 // end releases what a session has, except for its answer.
-func (p *pool) end(session uint64, n int64) {
-	p.release(n)
+func (p *pool) end(session uint64, sender netip.Prefix, n int64) {
+	p.release(sender, n)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.held, session)
 }
 
-func (p *pool) release(n int64) {
+func (p *pool) release(sender netip.Prefix, n int64) {
 	if n == 0 {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.used -= n
-	p.metrics.memory.Set(float64(p.used))
+	p.change(sender, -n)
 	p.wake()
 }
 
@@ -295,15 +327,15 @@ func (p *pool) inUse() int64 {
 	return p.used
 }
 
-// Reserve takes n bytes of query.total_memory for an answer that is not sent yet, and that has
-// held bytes with them. It waits and fails as queries do, with a Busy limit. Return gives the
-// memory back.
-func (e *Engine) Reserve(ctx context.Context, n, held int64) error {
-	return e.pool.acquire(ctx, want{bytes: n, held: held})
+// Reserve takes n bytes of query.total_memory for an answer to client, an address with its port, that is
+// not sent yet and has held bytes with them. It waits and fails as queries do, with a Busy limit. Return
+// gives the memory back.
+func (e *Engine) Reserve(ctx context.Context, client string, n, held int64) error {
+	return e.pool.acquire(ctx, want{bytes: n, held: held, sender: principal.NetworkOf(client)})
 }
 
-// ReserveAnswer is [Engine.Reserve] for the answer of a query that computes. Other queries
-// compute while it waits.
+// ReserveAnswer is [Engine.Reserve] for the answer of a query that computes, to the client of the query.
+// Other queries compute while it waits.
 func (s *Session) ReserveAnswer(n, held int64) error {
 	e, w := s.engine, want{bytes: n, held: held, session: s.id, sender: s.budget.sender}
 	if err := e.pool.possible(w); err != nil {
@@ -427,5 +459,5 @@ func (w *storeWait) end() (waited bool) {
 	return waited
 }
 
-// Return gives back what Reserve took.
-func (e *Engine) Return(n int64) { e.pool.release(n) }
+// Return gives back what Reserve or ReserveAnswer took for a client.
+func (e *Engine) Return(client string, n int64) { e.pool.release(principal.NetworkOf(client), n) }

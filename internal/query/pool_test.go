@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -46,7 +47,7 @@ func TestQueriesShareMemory(t *testing.T) {
 			return m.Gauge.GetValue()
 		}
 
-		if err := f.Reserve(t.Context(), 3*grantBytes, 0); err != nil {
+		if err := f.Reserve(t.Context(), "", 3*grantBytes, 0); err != nil {
 			t.Fatal(err)
 		}
 		var limit *store.LimitError
@@ -62,7 +63,7 @@ func TestQueriesShareMemory(t *testing.T) {
 			t.Errorf("%v bytes are held", held())
 		}
 
-		time.AfterFunc(5*time.Second, func() { f.Return(3 * grantBytes) })
+		time.AfterFunc(5*time.Second, func() { f.Return("", 3*grantBytes) })
 		began = time.Now()
 		if err := hold(); err != nil || time.Since(began) != 5*time.Second {
 			t.Errorf("after %s: %v", time.Since(began), err)
@@ -71,15 +72,15 @@ func TestQueriesShareMemory(t *testing.T) {
 			t.Errorf("%v bytes are held at rest", held())
 		}
 
-		if err := f.Reserve(t.Context(), 3*grantBytes, 0); err != nil {
+		if err := f.Reserve(t.Context(), "", 3*grantBytes, 0); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := f.Reserve(ctx, 1, 0); !errors.Is(err, context.DeadlineExceeded) {
+		if err := f.Reserve(ctx, "", 1, 0); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a wait that is cancelled: %v", err)
 		}
-		f.Return(3 * grantBytes)
+		f.Return("", 3*grantBytes)
 	})
 }
 
@@ -97,18 +98,18 @@ func TestQueriesThatWaitForMemory(t *testing.T) {
 			}
 			return s
 		}
-		began := time.Now()
+		began, each := time.Now(), f.pool.most()/3
 		var outcomes [3]error
 		var ended sync.WaitGroup
 		sessions := []*Session{begin(), begin(), begin()}
 		for _, s := range sessions {
-			if err := s.Reserve((reserveShare - 1) * grantBytes); err != nil {
+			if err := s.Reserve(each); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for i, s := range slices.Backward(sessions) { // the youngest waits first
 			ended.Go(func() {
-				outcomes[i] = s.Reserve((reserveShare - 1) * grantBytes)
+				outcomes[i] = s.Reserve(each)
 				s.Close(outcomes[i])
 			})
 			synctest.Wait()
@@ -140,7 +141,7 @@ func TestQueriesThatWaitForMemory(t *testing.T) {
 // while another that holds memory computes.
 func TestOrderOfMemory(t *testing.T) {
 	const large = 2 * smallGrant
-	p := &pool{max: 8*smallGrant - 1, metrics: newMetrics(prometheus.NewRegistry()), held: map[uint64]int64{}, idle: func() bool { return false }}
+	p := &pool{max: 8*smallGrant - 1, metrics: newMetrics(prometheus.NewRegistry()), held: map[uint64]int64{}, senders: map[netip.Prefix]int64{}, idle: func() bool { return false }}
 	has := func(yes bool, w want) {
 		t.Helper()
 		if _, ok := p.try(w); ok != yes {
@@ -165,7 +166,7 @@ func TestOrderOfMemory(t *testing.T) {
 	stuck(3, 3)
 	stuck(0, 2)
 	stuck(0, 5) // it holds nothing that others could have
-	p.end(3, large)
+	p.end(3, netip.Prefix{}, large)
 	p.leave(3)
 	has(false, want{bytes: large, held: 2 * large, session: 2}) // session 1 is older
 	stuck(0, 2)                                                 // session 1 has been woken, too, and will find memory
@@ -175,7 +176,7 @@ func TestOrderOfMemory(t *testing.T) {
 	stuck(0, 2)
 	has(false, want{bytes: large, held: 2 * large, session: 2})
 	freed := p.freed
-	p.end(1, 2*large)
+	p.end(1, netip.Prefix{}, 2*large)
 	if n := p.stuck(2, freed); n != 0 {
 		t.Error("a session is stuck although there is memory")
 	}
@@ -244,7 +245,7 @@ func TestWaitForAnswers(t *testing.T) {
 		config.TotalMemory = reserveShare * grantBytes
 		f := newFixture(t, config)
 		answer := int64(reserveShare-3) * grantBytes
-		if err := f.Reserve(t.Context(), answer, answer); err != nil {
+		if err := f.Reserve(t.Context(), "", answer, answer); err != nil {
 			t.Fatal(err)
 		}
 		s, err := f.Begin(t.Context(), Request{})
@@ -256,7 +257,7 @@ func TestWaitForAnswers(t *testing.T) {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		time.AfterFunc(4*stuckTime, func() { f.Return(answer) })
+		time.AfterFunc(4*stuckTime, func() { f.Return("", answer) })
 		if err := s.Reserve(2 * grantBytes); err != nil || time.Since(began) != 4*stuckTime {
 			t.Errorf("after %s: %v", time.Since(began), err)
 		}
@@ -271,7 +272,7 @@ func TestOneSlotIsLent(t *testing.T) {
 		config.TotalMemory, config.MaxConcurrent = reserveShare*grantBytes, 1
 		f := newFixture(t, config)
 		most := f.pool.most()
-		if err := f.Reserve(t.Context(), most, most); err != nil {
+		if err := f.Reserve(t.Context(), "", most, most); err != nil {
 			t.Fatal(err)
 		}
 		s, err := f.Begin(t.Context(), Request{})
@@ -300,17 +301,17 @@ func TestOneSlotIsLent(t *testing.T) {
 		if free := f.slots.free; free != 1 {
 			t.Errorf("%d slots are free beside a query that waits twice", free)
 		}
-		f.Return(most)
+		f.Return("", most)
 		waiting.Wait()
 		lent(0)
-		if err := f.Reserve(t.Context(), most-2*grantBytes, 0); err != nil {
+		if err := f.Reserve(t.Context(), "", most-2*grantBytes, 0); err != nil {
 			t.Fatal(err)
 		}
 		wait(func() error { return s.Reserve(grantBytes) })
 		lent(1)
-		f.Return(most - 2*grantBytes)
+		f.Return("", most-2*grantBytes)
 		waiting.Wait()
-		f.Return(grantBytes) // the answer
+		f.Return("", grantBytes) // the answer
 		s.Close(nil)
 	})
 }
@@ -329,7 +330,7 @@ func TestImpossibleAnswer(t *testing.T) {
 		}
 		defer s.Close(nil)
 		var limit *store.LimitError
-		for _, err := range []error{s.ReserveAnswer(grantBytes, reserveShare*grantBytes), f.Reserve(t.Context(), grantBytes, reserveShare*grantBytes)} {
+		for _, err := range []error{s.ReserveAnswer(grantBytes, reserveShare*grantBytes), f.Reserve(t.Context(), "", grantBytes, reserveShare*grantBytes)} {
 			if !errors.As(err, &limit) || limit.Busy || limit.Limit != "query.total_memory" || limit.Need <= limit.Max {
 				t.Errorf("an answer as large as total_memory: %v", err)
 			}
@@ -433,7 +434,7 @@ func TestAnswerOfAQueryWithoutSlot(t *testing.T) {
 		config.TotalMemory, config.MaxConcurrent = 3*reserveShare*grantBytes, 3
 		f := newFixture(t, config)
 		most := f.pool.most()
-		if err := f.Reserve(t.Context(), most, most); err != nil {
+		if err := f.Reserve(t.Context(), "", most, most); err != nil {
 			t.Fatal(err)
 		}
 		s := f.session(t, t.Context())
@@ -449,9 +450,9 @@ func TestAnswerOfAQueryWithoutSlot(t *testing.T) {
 		if taken, free, lent := f.slots.inUse(), f.slots.free, f.lent.Load(); taken != 0 || free != 3 || lent != 0 {
 			t.Errorf("while it waits %d slots are taken, %d are free and %d are lent", taken, free, lent)
 		}
-		f.Return(most)
+		f.Return("", most)
 		all.Wait()
-		f.Return(most / 2)
+		f.Return("", most/2)
 		s.Close(nil)
 		if taken, free := f.slots.inUse(), f.slots.free; taken != 0 || free != 3 {
 			t.Errorf("at the end %d slots are taken and %d are free", taken, free)
@@ -553,7 +554,7 @@ func TestQueriesThatWaitForTheStore(t *testing.T) {
 				f.store = samples
 				f.put("m", model.MustTags("h", "a"), sample{1, 1})
 				if tc.used {
-					if err := f.Reserve(t.Context(), f.pool.max/2+1, 0); err != nil {
+					if err := f.Reserve(t.Context(), "", f.pool.max/2+1, 0); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -646,7 +647,7 @@ func TestWaitersForMemoryKeepNoSlots(t *testing.T) {
 		config.TotalMemory, config.MaxConcurrent = reserveShare*grantBytes, 3
 		f := newFixture(t, config)
 		most := f.pool.most()
-		if err := f.Reserve(t.Context(), most, most); err != nil { // answers
+		if err := f.Reserve(t.Context(), "", most, most); err != nil { // answers
 			t.Fatal(err)
 		}
 		began := time.Now()
@@ -695,7 +696,7 @@ func TestWaitersForMemoryKeepNoSlots(t *testing.T) {
 		if n := refused.Load(); n != 1 {
 			t.Errorf("%d are refused, want the one that has a slot that three small queries need", n)
 		}
-		f.Return(most)
+		f.Return("", most)
 		other.Wait()
 		crowd.Wait()
 		if took := time.Since(began); took > 10*stuckTime {
@@ -703,6 +704,67 @@ func TestWaitersForMemoryKeepNoSlots(t *testing.T) {
 		}
 		if free, taken := f.slots.free, f.slots.taken; free != config.MaxConcurrent || taken != 0 {
 			t.Errorf("at the end %d slots are free and %d are taken", free, taken)
+		}
+	})
+}
+
+// TestSendersShareMemory: a sender whose answers and queries hold all that it can have, as when its
+// clients read slowly, leaves memory for large queries of others, also when its own stand in line before
+// them. A sender has no more than its part of that.
+func TestSendersShareMemory(t *testing.T) {
+	const slow, other, third = "10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"
+	synctest.Test(t, func(t *testing.T) {
+		config := DefaultConfig()
+		config.TotalMemory = 16 * 8 * grantBytes
+		f := newFixture(t, config)
+		part, most := f.pool.modest(), f.pool.most()
+		if part != 16*grantBytes || most != 104*grantBytes {
+			t.Fatalf("of %d bytes, %d are for each sender, and %d for all", config.TotalMemory, part, most)
+		}
+		begin := func(client string) *Session {
+			s, err := f.Begin(t.Context(), Request{Client: client})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		if err := f.Reserve(t.Context(), slow, most, most); err != nil {
+			t.Fatal(err)
+		}
+		waits := make(chan error, 1)
+		go func() {
+			s := begin(slow)
+			err := s.Reserve(2 * grantBytes)
+			s.Close(err)
+			waits <- err
+		}()
+		synctest.Wait()
+
+		began := time.Now()
+		query := begin(other)
+		if err := query.Reserve(part / 2); err != nil {
+			t.Errorf("half of the part: %v", err)
+		}
+		if err := query.ReserveAnswer(part/2, part/2); err != nil {
+			t.Errorf("its answer: %v", err)
+		}
+		if waited := time.Since(began); waited != 0 {
+			t.Errorf("they waited for %v", waited)
+		}
+		if err := f.Reserve(t.Context(), other, grantBytes, grantBytes); !store.IsBusy(err) || time.Since(began) != config.MaxWait {
+			t.Errorf("more than its part: %v after %v", err, time.Since(began))
+		}
+		if err := f.Reserve(t.Context(), third, grantBytes, grantBytes); !store.IsBusy(err) {
+			t.Errorf("beyond the part of all senders: %v", err)
+		}
+		query.Close(nil)
+		f.Return(other, part/2)
+		if err := <-waits; !store.IsBusy(err) {
+			t.Errorf("the query of the slow sender: %v", err)
+		}
+		f.Return(slow, most)
+		if len(f.pool.senders) != 0 || f.pool.inUse() != 0 {
+			t.Errorf("at the end, senders have %v, and %d bytes are in use", f.pool.senders, f.pool.inUse())
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -165,7 +166,7 @@ func (t *Text) Parse(f func(text []byte) error) error {
 func (t *Text) Close() {
 	t.bytes = nil
 	t.engine.texts.release(t.lane, t.held)
-	t.engine.texts.pool.release(t.held)
+	t.engine.texts.pool.release(netip.Prefix{}, t.held)
 	t.held = 0
 }
 
@@ -213,7 +214,7 @@ func (t *Text) hold(n, length int64) error {
 	}
 	more := n - t.held
 	if more < 0 {
-		all.pool.release(-more)
+		all.pool.release(netip.Prefix{}, -more)
 	} else if err := all.pool.acquire(t.ctx, want{bytes: more, held: n}); err != nil {
 		all.release(lane, more)
 		return err

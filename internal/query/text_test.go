@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/netip"
 	"runtime"
 	"strings"
 	"testing"
@@ -177,7 +178,7 @@ func TestTextWithoutMemory(t *testing.T) {
 		t.Errorf("texts hold %v, held %v before", f.texts.held, held)
 	}
 	text.Close()
-	f.pool.release(queries)
+	f.pool.release(netip.Prefix{}, queries)
 	if n := f.pool.inUse(); n != 0 || f.texts.held != ([lanes]int64{}) {
 		t.Errorf("%d bytes are held at rest, %v by texts", n, f.texts.held)
 	}

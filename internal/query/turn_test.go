@@ -79,7 +79,7 @@ func TestYield(t *testing.T) {
 	if run.outside || f.slots.inUse() != 1 || f.Queued() != 1 {
 		t.Errorf("outside %v, %d slots taken, %d wait", run.outside, f.slots.inUse(), f.Queued())
 	}
-	f.pool.release(f.pool.max * 3 / 4)
+	f.pool.release(netip.Prefix{}, f.pool.max*3/4)
 	run.Close(nil)
 	if err := <-second; err != nil {
 		t.Error(err)

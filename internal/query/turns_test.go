@@ -1,6 +1,7 @@
 package query
 
 import (
+	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -177,7 +178,7 @@ func TestWaitingIsNotComputing(t *testing.T) {
 				if third.Close(nil); !computes() {
 					t.Error("a query is not called, as if one that waits had its processor")
 				}
-				pool.release(pool.max)
+				pool.release(netip.Prefix{}, pool.max)
 				close(stop)
 				if err := <-done; err != nil {
 					t.Error(err)

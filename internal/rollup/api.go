@@ -189,16 +189,16 @@ func (s *Scheduler) getTask(w http.ResponseWriter, r *http.Request) error {
 // sent reports whether anything was written, also with an error.
 func (s *Scheduler) sendTask(w http.ResponseWriter, r *http.Request, before, id string) (sent bool, err error) {
 	held := int64(s.config.MaxTaskSize)
-	if err := s.engine.Reserve(r.Context(), held, held); err != nil {
+	if err := s.engine.Reserve(r.Context(), r.RemoteAddr, held, held); err != nil {
 		return false, err
 	}
-	defer func() { s.engine.Return(held) }()
+	defer func() { s.engine.Return(r.RemoteAddr, held) }()
 	text, there, err := s.catalogue.get(r.Context(), configKey, id)
 	if err != nil || !there {
 		return false, err
 	}
 	if more := int64(len(text)) - held; more > 0 { // another program stored it
-		if err := s.engine.Reserve(r.Context(), more, held+more); err != nil {
+		if err := s.engine.Reserve(r.Context(), r.RemoteAddr, more, held+more); err != nil {
 			return false, err
 		}
 		held += more
