@@ -199,3 +199,29 @@ func TestNamesOfOtherSenders(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusedTags: a path with more tags than a name may have is refused, and so is a delete that the
+// store cannot perform.
+func TestRefusedTags(t *testing.T) {
+	s := open(t, DefaultConfig(), query.DefaultConfig())
+	path := func(tags int) string {
+		p := "a"
+		for i := range tags {
+			p += fmt.Sprintf(";t%d=x", i)
+		}
+		return p
+	}
+	for tags, want := range map[int]int{maxTags: http.StatusOK, maxTags + 1: http.StatusBadRequest} {
+		for _, page := range []string{"/tags/tagSeries", "/tags/delSeries"} {
+			if w := s.ask("POST", page, url.Values{"path": {path(tags)}}); w.Code != want || want != http.StatusOK && !strings.Contains(w.Body.String(), "tags") {
+				t.Errorf("%s of a path with %d tags: %d %.200s", page, tags, w.Code, w.Body)
+			}
+		}
+	}
+	if err := s.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if w := s.ask("POST", "/tags/delSeries", url.Values{"path": {"a"}}); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("the store is closed: %d %.200s", w.Code, w.Body)
+	}
+}
