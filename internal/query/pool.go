@@ -20,13 +20,17 @@ import (
 //
 // Queries with little work do not wait behind those with much: an owner of more than smallGrant cannot
 // have the reserve, one part in reserveShare, and a query that waits lends its slot to another (see
-// budget.lend). Nor do senders with little memory wait behind those with much: one part in senderShare is for
-// senders that have no more than that. Clients that read large answers slowly hold memory for hours. Only a limited number of queries can lend their slots. While further ones keep all slots
-// and others wait for one, one of them is refused after stuckTime: of the sender with the most in line, the one that
-// began last. Queries with much work wait in the order in which they began, so that some end. If all
-// of those that hold memory wait for more, the one that began last is refused after stuckTime, unless the
-// oldest could go on with what others hold, such as answers that are being sent. A query that waits for a
-// slot is not such another if those that wait for memory have all slots.
+// budget.lend). Nor do senders with little memory wait behind those with much: one part in senderShare is
+// for senders that have no more than that. Clients that read large answers slowly may hold memory for hours.
+//
+// Only a limited number of queries can lend their slots. While further ones keep all slots and others wait
+// for one, one of them is refused after stuckTime: of the sender with the most in line, the one that began
+// last.
+//
+// Queries with much work wait in the order in which they began, so that some end. If all of those that hold
+// memory wait for more, the one that began last is refused after stuckTime, unless the oldest could go on
+// with what others hold, such as answers that are being sent. A query that waits for a slot is not such
+// another if those that wait for memory have all slots.
 type pool struct {
 	max     int64
 	maxWait atomic.Int64 // a time.Duration
