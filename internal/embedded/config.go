@@ -60,9 +60,9 @@ func DefaultConfig() Config {
 }
 
 // While head_bytes_max is 0, recent samples may take headBytesLeast, on a small machine one part in
-// smallShare of its memory, and headBytesSeries more for each series beyond usualSeries. A series with 8 samples in memory takes 160 bytes, with 16 samples 264. If a
-// checkpoint began at the same size with a million series as with a thousand, it would find one or two
-// samples of each, and write a chunk for these.
+// smallShare of its memory, and headBytesSeries more for each series beyond usualSeries. A series with 8
+// samples in memory takes 160 bytes, with 16 samples 264. If a checkpoint began at the same size with a
+// million series as with a thousand, it would find one or two samples of each, and write a chunk for these.
 const (
 	headBytesLeast  = 160 * units.MiB
 	headBytesSeries = units.KiB

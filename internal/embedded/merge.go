@@ -125,7 +125,7 @@ func (s *Store) Compact(ctx context.Context) error {
 		return err
 	}
 	err := s.orFull(s.compact(ctx))
-	if errors.As(err, new(*spaceError)) && !errors.As(err, new(*store.CorruptionError)) {
+	if errors.As(err, new(*spaceError)) && !errors.As(err, new(*store.CorruptionError)) && !errors.As(err, new(*store.UnavailableError)) {
 		return &store.UnavailableError{Reason: "not everything could be merged", Err: err}
 	}
 	return err
