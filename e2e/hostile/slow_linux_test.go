@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -194,6 +196,55 @@ func slowReaders(_ *testing.T, w *ward) {
 			<-ctx.Done()
 		})
 	})
+}
+
+// Clients of many addresses that read large answers slowly, but do read, keep memory only until others
+// need it.
+func TestSlowReadersOfManyAddresses(t *testing.T) {
+	w := guard(t, "--query-total-memory=128MiB")
+	w.wide()
+	w.under(300*mib, func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		var readers sync.WaitGroup
+		for i, full := 0, false; !full && i < 50; i++ { // one after the other, until there is no memory
+			begun := make(chan struct{})
+			readers.Go(func() { w.readSlowly(ctx, fmt.Sprintf("127.0.0.%d", 3+i), begun) })
+			select {
+			case <-begun:
+			case <-time.After(2 * time.Second):
+				full = true
+			}
+		}
+		for range 3 {
+			if status, answer, err := w.post(ctx, "/api/v1/datapoints/query", []byte(wideQuestion), false, 20*time.Second); err != nil || status != http.StatusOK {
+				t.Errorf("a large query: %d %.200s %v", status, answer, err)
+			}
+		}
+		cancel()
+		readers.Wait()
+	})
+}
+
+// readSlowly asks for a large answer and reads 4 KiB of it a second. It closes begun at the first byte.
+func (w *ward) readSlowly(ctx context.Context, from string, begun chan<- struct{}) {
+	c, err := connectFrom(ctx, from, w.HTTP)
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	c.Conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+	c.say(fmt.Sprintf("POST /api/v1/datapoints/query HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n%s", w.HTTP, len(wideQuestion), wideQuestion))
+	piece := make([]byte, 4<<10)
+	for n := 0; ; n++ {
+		if _, err := c.Read(piece); err != nil {
+			return
+		}
+		if n == 0 {
+			close(begun)
+		}
+		pause(ctx, time.Second)
+	}
 }
 
 // Queries that together need more memory than there is wait for each other, but keep others from

@@ -356,6 +356,11 @@ func WriteText(w io.Writer, text string) error {
 	return nil
 }
 
+// Cut returns a function, for another goroutine, that makes the sending of an answer fail.
+func Cut(w http.ResponseWriter) func() {
+	return func() { http.NewResponseController(w).SetWriteDeadline(time.Now()) }
+}
+
 // Preflight answers a CORS preflight as KairosDB does, including its misspelt header.
 func Preflight(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()

@@ -32,7 +32,7 @@ func (a *API) encodeRunning(ctx context.Context, out *answer) error {
 		id = q.ID
 		if need := runningRoom * int64(len(q.Text)); need > freeBuffer {
 			q.Text = "" // do not keep it while the answer waits for memory
-			if err := out.reserved.atLeast(need); err != nil {
+			if err := out.memory.AtLeast(need); err != nil {
 				return err
 			}
 			if q, ok = a.runningFrom(id); !ok || q.ID != id {

@@ -3,18 +3,19 @@ package kairos
 import (
 	"bufio"
 	"context"
+	"io"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/klauspost/compress/gzip"
 
 	"varve/internal/failure"
 	"varve/internal/httpapi"
 	"varve/internal/kairos/agg"
+	"varve/internal/query"
 )
 
 const (
@@ -46,13 +47,14 @@ type answer struct {
 	gone int64    // bytes sent
 	run  *agg.Run // if it ends early, sending ends too; nil without a query, and after its end
 
-	sent   bool // the header was sent
+	sent   bool      // the header was sent
+	out    io.Writer // to w, from then on
 	zip    *gzip.Writer
 	zipped *bufio.Writer
 	packed bool  // what is held back is compressed
 	plain  int64 // length before that
 
-	reserved reservation
+	memory query.Unsent // what it holds until it is sent
 }
 
 func newAnswer(w http.ResponseWriter, r *http.Request, maxBuffer int) *answer {
@@ -81,7 +83,7 @@ func (a *answer) borrow() { a.buf = (*smalls.Get().(*[]byte))[:0] }
 func (a *answer) borrowPart() { a.buf = (*buffers.Get().(*[]byte))[:0] }
 
 func (a *answer) release() {
-	a.reserved.free()
+	a.memory.Free()
 	for _, part := range a.full {
 		keep(part)
 	}
@@ -130,6 +132,22 @@ func (a *answer) insert(p position, text []byte) {
 		a.held += int64(len(text))
 	}
 	*to = slices.Insert(*to, p.at, text...)
+}
+
+// freeBuffer is the size up to which an answer's buffer is not charged: most answers
+// need no more.
+const freeBuffer = 64 << 10
+
+// charge reserves the memory by which the answer has grown.
+func (a *answer) charge() error {
+	size := a.held + int64(cap(a.buf))
+	switch {
+	case size <= freeBuffer:
+		return nil
+	case a.run != nil:
+		return a.memory.AtLeastOf(a.run.Session, size)
+	}
+	return a.memory.AtLeast(size)
 }
 
 // since returns the parts from a position on.
@@ -216,16 +234,19 @@ func (a *answer) begin(compressed bool) {
 // watch prepares the sending of an answer. From now on its query is not refused as
 // overload. If the operator or the timeout ends the query, sending ends too: otherwise
 // a client that does not read would keep the query's slot. The answer to a query that
-// has ended normally is sent to its end.
+// has ended normally is sent to its end, unless others wait for the memory that its client
+// keeps by reading slowly.
 func (a *answer) watch() {
+	cut := httpapi.Cut(a.w)
+	a.out = a.memory.Writer(a.w, cut)
 	if a.run == nil {
 		return
 	}
 	a.run.Settle()
-	run, w := a.run.Context(), a.w
+	run := a.run.Context()
 	context.AfterFunc(run, func() {
 		if context.Cause(run) != context.Canceled {
-			http.NewResponseController(w).SetWriteDeadline(time.Now())
+			cut()
 		}
 	})
 }
@@ -264,7 +285,7 @@ func (a *answer) hand(part []byte) error {
 
 // send writes to the client.
 func (a *answer) send(p []byte) error {
-	write := func() error { _, err := a.w.Write(p); return err }
+	write := func() error { _, err := a.out.Write(p); return err }
 	if a.run != nil {
 		return a.run.Aside(write)
 	}

@@ -231,7 +231,7 @@ func (a *API) query(w http.ResponseWriter, r *http.Request, text *query.Text) er
 // it.
 func (a *API) newAnswer(w http.ResponseWriter, r *http.Request) *answer {
 	out := newAnswer(w, r, int(a.config.ResponseBuffer))
-	out.reserved = reservation{engine: a.engine, ctx: r.Context(), client: r.RemoteAddr}
+	out.memory = a.engine.Unsent(r.Context(), r.RemoteAddr)
 	return out
 }
 

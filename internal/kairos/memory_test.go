@@ -101,11 +101,11 @@ func TestSmallAnswersWaitForNoMemory(t *testing.T) {
 			t.Fatalf("a large answer is %d", status)
 		}
 	}
-	most := int64(config.TotalMemory) * 15 / 16 // the rest is for small owners
-	if err := engine.Reserve(t.Context(), "", most, most); err != nil {
+	other := engine.Unsent(t.Context(), "")
+	defer other.Free()
+	if err := other.AtLeast(int64(config.TotalMemory) * 15 / 16); err != nil { // the rest is for small owners
 		t.Fatal(err)
 	}
-	defer engine.Return("", most)
 	for range 10 {
 		if status := ask(3); status != 200 {
 			t.Errorf("a small answer is %d while others hold all memory", status)
@@ -149,10 +149,11 @@ func TestUnsentTextsCount(t *testing.T) {
 			inner := httptest.NewRecorder()
 			outer := slowReader{httptest.NewRecorder(), sync.OnceFunc(func() {
 				if name == "metadata" { // the room up to max_value_size came back
-					if err := engine.Reserve(t.Context(), "", 300<<10, 0); err != nil {
+					other := engine.Unsent(t.Context(), "")
+					defer other.Free()
+					if err := other.AtLeast(300 << 10); err != nil {
 						t.Error(err)
 					}
-					defer engine.Return("", 300<<10)
 				}
 				ask(inner)
 			})}

@@ -59,9 +59,9 @@ func (a *API) list(w http.ResponseWriter, r *http.Request, texts iter.Seq2[strin
 // queries until the client has received it.
 func (a *API) getValue(w http.ResponseWriter, r *http.Request) error {
 	plain := wantsPlainText(r)
-	held := reservation{engine: a.engine, ctx: r.Context(), client: r.RemoteAddr}
-	defer held.free()
-	if err := held.atLeast(int64(a.config.MaxValueSize)); err != nil { // before the text is read
+	held := a.engine.Unsent(r.Context(), r.RemoteAddr)
+	defer held.Free()
+	if err := held.AtLeast(int64(a.config.MaxValueSize)); err != nil { // before the text is read
 		return err
 	}
 	value, err := a.store.Get(r.Context(), r.PathValue("service"), r.PathValue("serviceKey"), r.PathValue("key"))
@@ -76,14 +76,14 @@ func (a *API) getValue(w http.ResponseWriter, r *http.Request) error {
 	case err != nil:
 		return err
 	}
-	held.atMost(int64(len(value.Text)))
-	if err := held.atLeast(int64(len(value.Text))); err != nil { // another program stored it
+	held.AtMost(int64(len(value.Text)))
+	if err := held.AtLeast(int64(len(value.Text))); err != nil { // another program stored it
 		return err
 	}
 	setMetadataHeaders(w.Header(), plain)
 	w.Header().Set("Last-Modified", value.Modified.UTC().Format(http.TimeFormat))
 	w.Header().Set("Content-Length", strconv.Itoa(len(value.Text)))
-	httpapi.WriteText(w, value.Text) // an error means that the client is gone
+	httpapi.WriteText(held.Writer(w, httpapi.Cut(w)), value.Text) // an error means that the client is gone
 	return nil
 }
 

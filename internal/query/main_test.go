@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"varve/internal/model"
+	"varve/internal/principal"
 	"varve/internal/store"
 	"varve/internal/store/reference"
 )
@@ -81,3 +82,15 @@ func counted(t testing.TB, c prometheus.Counter) float64 {
 	}
 	return m.Counter.GetValue()
 }
+
+// take takes n bytes for an answer to client, which would have held bytes in all.
+func (f *fixture) take(ctx context.Context, client string, n, held int64) error {
+	return f.pool.acquire(ctx, want{bytes: n, held: held, sender: principal.NetworkOf(client)})
+}
+
+// takeFor is take for the answer of a query that computes.
+func (f *fixture) takeFor(s *Session, n, held int64) error {
+	return s.lendFor(want{bytes: n, held: held, session: s.id, sender: s.budget.sender})
+}
+
+func (f *fixture) give(client string, n int64) { f.pool.release(principal.NetworkOf(client), n) }

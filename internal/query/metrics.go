@@ -22,6 +22,7 @@ type metrics struct {
 	memoryMax     prometheus.Gauge
 	memoryWaits   prometheus.Gauge
 	memoryRefused prometheus.Counter
+	slowReaders   prometheus.Counter
 
 	textBytes   *prometheus.GaugeVec // by size, as are those that wait
 	textWaiting *prometheus.GaugeVec
@@ -48,6 +49,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	m.memoryMax = set.Gauge("memory_max_bytes", "Memory that queries, the texts of their requests, and answers that are not sent yet may hold together: query.total_memory.")
 	m.memoryWaits = set.Gauge("memory_waiting", "Queries and answers that wait for memory that others hold.")
 	m.memoryRefused = set.Counter("memory_refused_total", "Queries and answers for which no memory became free within query.max_wait, or that began last of those that held memory while all of them waited for more.")
+	m.slowReaders = set.Counter("slow_readers_total", "Answers that were ended because their clients read less than 64 KiB per second while queries waited for memory.")
 	m.textBytes = set.GaugeVec("text_bytes", "Part of varve_query_memory_bytes for the texts of requests, from their first byte until their query ends.", "size")
 	m.textWaiting = set.GaugeVec("text_waiting", "Requests that wait to be parsed.", "size")
 	m.textRefused = set.Counter("text_refused_total", "Requests that were refused for lack of memory for their texts, or of a turn to be parsed.")

@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"varve/internal/principal"
 	"varve/internal/store"
 )
 
@@ -21,7 +20,8 @@ import (
 // Queries with little work do not wait behind those with much: an owner of more than smallGrant cannot
 // have the reserve, one part in reserveShare, and a query that waits lends its slot to another (see
 // budget.lend). Nor do senders with little memory wait behind those with much: one part in senderShare is
-// for senders that have no more than that. Clients that read large answers slowly may hold memory for hours.
+// for senders that have no more than that. While a query waits, the answers of clients that read slowly are ended, one in each
+// stuckTime (see Unsent): they could hold memory for hours.
 //
 // Only a limited number of queries can lend their slots. While further ones keep all slots and others wait
 // for one, one of them is refused after stuckTime: of the sender with the most in line, the one that began
@@ -44,6 +44,9 @@ type pool struct {
 	slotless map[uint64]bool  // sessions that wait for a slot
 
 	senders map[netip.Prefix]int64 // what the queries and unsent answers of a sender hold
+
+	outgoing map[*outgoing]struct{}
+	looked   time.Time // for slow ones
 
 	idle   func() bool // reports whether no query computes
 	queued func() bool // reports whether a query waits for a slot
@@ -132,6 +135,7 @@ func (p *pool) acquire(ctx context.Context, w want) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-ticker.C:
+			p.endSlow()
 			if n := p.stuck(w.session, freed); n > 0 {
 				return p.busy(w, fmt.Sprintf("%d queries hold all of it and wait for more, and this one began last", n))
 			}
@@ -331,29 +335,6 @@ func (p *pool) inUse() int64 {
 	return p.used
 }
 
-// Reserve takes n bytes of query.total_memory for an answer to client, an address with its port, that is
-// not sent yet and has held bytes with them. It waits and fails as queries do, with a Busy limit. Return
-// gives the memory back.
-func (e *Engine) Reserve(ctx context.Context, client string, n, held int64) error {
-	return e.pool.acquire(ctx, want{bytes: n, held: held, sender: principal.NetworkOf(client)})
-}
-
-// ReserveAnswer is [Engine.Reserve] for the answer of a query that computes, to the client of the query.
-// Other queries compute while it waits.
-func (s *Session) ReserveAnswer(n, held int64) error {
-	e, w := s.engine, want{bytes: n, held: held, session: s.id, sender: s.budget.sender}
-	if err := e.pool.possible(w); err != nil {
-		return err
-	}
-	if _, ok := e.pool.try(w); ok {
-		return nil
-	}
-	if s.outside { // it has no slot to lend
-		return e.pool.acquire(s.ctx, w)
-	}
-	return s.budget.lend(s.ctx, w)
-}
-
 // mostLent is how many queries may lend their slots: the queries that can begin meanwhile take at
 // most half of the reserve before they wait, too.
 func (e *Engine) mostLent() int64 {
@@ -462,6 +443,3 @@ func (w *storeWait) end() (waited bool) {
 	}
 	return waited
 }
-
-// Return gives back what Reserve or ReserveAnswer took for a client.
-func (e *Engine) Return(client string, n int64) { e.pool.release(principal.NetworkOf(client), n) }

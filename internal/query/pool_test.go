@@ -47,7 +47,7 @@ func TestQueriesShareMemory(t *testing.T) {
 			return m.Gauge.GetValue()
 		}
 
-		if err := f.Reserve(t.Context(), "", 3*grantBytes, 0); err != nil {
+		if err := f.take(t.Context(), "", 3*grantBytes, 0); err != nil {
 			t.Fatal(err)
 		}
 		var limit *store.LimitError
@@ -63,7 +63,7 @@ func TestQueriesShareMemory(t *testing.T) {
 			t.Errorf("%v bytes are held", held())
 		}
 
-		time.AfterFunc(5*time.Second, func() { f.Return("", 3*grantBytes) })
+		time.AfterFunc(5*time.Second, func() { f.give("", 3*grantBytes) })
 		began = time.Now()
 		if err := hold(); err != nil || time.Since(began) != 5*time.Second {
 			t.Errorf("after %s: %v", time.Since(began), err)
@@ -72,15 +72,15 @@ func TestQueriesShareMemory(t *testing.T) {
 			t.Errorf("%v bytes are held at rest", held())
 		}
 
-		if err := f.Reserve(t.Context(), "", 3*grantBytes, 0); err != nil {
+		if err := f.take(t.Context(), "", 3*grantBytes, 0); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := f.Reserve(ctx, "", 1, 0); !errors.Is(err, context.DeadlineExceeded) {
+		if err := f.take(ctx, "", 1, 0); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a wait that is cancelled: %v", err)
 		}
-		f.Return("", 3*grantBytes)
+		f.give("", 3*grantBytes)
 	})
 }
 
@@ -245,7 +245,7 @@ func TestWaitForAnswers(t *testing.T) {
 		config.TotalMemory = reserveShare * grantBytes
 		f := newFixture(t, config)
 		answer := int64(reserveShare-3) * grantBytes
-		if err := f.Reserve(t.Context(), "", answer, answer); err != nil {
+		if err := f.take(t.Context(), "", answer, answer); err != nil {
 			t.Fatal(err)
 		}
 		s, err := f.Begin(t.Context(), Request{})
@@ -257,7 +257,7 @@ func TestWaitForAnswers(t *testing.T) {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		time.AfterFunc(4*stuckTime, func() { f.Return("", answer) })
+		time.AfterFunc(4*stuckTime, func() { f.give("", answer) })
 		if err := s.Reserve(2 * grantBytes); err != nil || time.Since(began) != 4*stuckTime {
 			t.Errorf("after %s: %v", time.Since(began), err)
 		}
@@ -272,7 +272,7 @@ func TestOneSlotIsLent(t *testing.T) {
 		config.TotalMemory, config.MaxConcurrent = reserveShare*grantBytes, 1
 		f := newFixture(t, config)
 		most := f.pool.most()
-		if err := f.Reserve(t.Context(), "", most, most); err != nil {
+		if err := f.take(t.Context(), "", most, most); err != nil {
 			t.Fatal(err)
 		}
 		s, err := f.Begin(t.Context(), Request{})
@@ -296,22 +296,22 @@ func TestOneSlotIsLent(t *testing.T) {
 		}
 		wait(func() error { return s.Reserve(grantBytes) })
 		lent(1)
-		wait(func() error { return s.ReserveAnswer(grantBytes, grantBytes) })
+		wait(func() error { return f.takeFor(s, grantBytes, grantBytes) })
 		lent(1)
 		if free := f.slots.free; free != 1 {
 			t.Errorf("%d slots are free beside a query that waits twice", free)
 		}
-		f.Return("", most)
+		f.give("", most)
 		waiting.Wait()
 		lent(0)
-		if err := f.Reserve(t.Context(), "", most-2*grantBytes, 0); err != nil {
+		if err := f.take(t.Context(), "", most-2*grantBytes, 0); err != nil {
 			t.Fatal(err)
 		}
 		wait(func() error { return s.Reserve(grantBytes) })
 		lent(1)
-		f.Return("", most-2*grantBytes)
+		f.give("", most-2*grantBytes)
 		waiting.Wait()
-		f.Return("", grantBytes) // the answer
+		f.give("", grantBytes) // the answer
 		s.Close(nil)
 	})
 }
@@ -330,7 +330,7 @@ func TestImpossibleAnswer(t *testing.T) {
 		}
 		defer s.Close(nil)
 		var limit *store.LimitError
-		for _, err := range []error{s.ReserveAnswer(grantBytes, reserveShare*grantBytes), f.Reserve(t.Context(), "", grantBytes, reserveShare*grantBytes)} {
+		for _, err := range []error{f.takeFor(s, grantBytes, reserveShare*grantBytes), f.take(t.Context(), "", grantBytes, reserveShare*grantBytes)} {
 			if !errors.As(err, &limit) || limit.Busy || limit.Limit != "query.total_memory" || limit.Need <= limit.Max {
 				t.Errorf("an answer as large as total_memory: %v", err)
 			}
@@ -434,7 +434,7 @@ func TestAnswerOfAQueryWithoutSlot(t *testing.T) {
 		config.TotalMemory, config.MaxConcurrent = 3*reserveShare*grantBytes, 3
 		f := newFixture(t, config)
 		most := f.pool.most()
-		if err := f.Reserve(t.Context(), "", most, most); err != nil {
+		if err := f.take(t.Context(), "", most, most); err != nil {
 			t.Fatal(err)
 		}
 		s := f.session(t, t.Context())
@@ -442,7 +442,7 @@ func TestAnswerOfAQueryWithoutSlot(t *testing.T) {
 		s.outside = true
 		var all sync.WaitGroup
 		all.Go(func() {
-			if err := s.ReserveAnswer(most/2, most/2); err != nil {
+			if err := f.takeFor(s, most/2, most/2); err != nil {
 				t.Errorf("its answer: %v", err)
 			}
 		})
@@ -450,9 +450,9 @@ func TestAnswerOfAQueryWithoutSlot(t *testing.T) {
 		if taken, free, lent := f.slots.inUse(), f.slots.free, f.lent.Load(); taken != 0 || free != 3 || lent != 0 {
 			t.Errorf("while it waits %d slots are taken, %d are free and %d are lent", taken, free, lent)
 		}
-		f.Return("", most)
+		f.give("", most)
 		all.Wait()
-		f.Return("", most/2)
+		f.give("", most/2)
 		s.Close(nil)
 		if taken, free := f.slots.inUse(), f.slots.free; taken != 0 || free != 3 {
 			t.Errorf("at the end %d slots are taken and %d are free", taken, free)
@@ -554,7 +554,7 @@ func TestQueriesThatWaitForTheStore(t *testing.T) {
 				f.store = samples
 				f.put("m", model.MustTags("h", "a"), sample{1, 1})
 				if tc.used {
-					if err := f.Reserve(t.Context(), "", f.pool.max/2+1, 0); err != nil {
+					if err := f.take(t.Context(), "", f.pool.max/2+1, 0); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -647,7 +647,7 @@ func TestWaitersForMemoryKeepNoSlots(t *testing.T) {
 		config.TotalMemory, config.MaxConcurrent = reserveShare*grantBytes, 3
 		f := newFixture(t, config)
 		most := f.pool.most()
-		if err := f.Reserve(t.Context(), "", most, most); err != nil { // answers
+		if err := f.take(t.Context(), "", most, most); err != nil { // answers
 			t.Fatal(err)
 		}
 		began := time.Now()
@@ -693,10 +693,11 @@ func TestWaitersForMemoryKeepNoSlots(t *testing.T) {
 			}
 			small.Close(nil)
 		}
+		synctest.Wait() // until the one that was refused has counted that
 		if n := refused.Load(); n != 1 {
 			t.Errorf("%d are refused, want the one that has a slot that three small queries need", n)
 		}
-		f.Return("", most)
+		f.give("", most)
 		other.Wait()
 		crowd.Wait()
 		if took := time.Since(began); took > 10*stuckTime {
@@ -728,7 +729,7 @@ func TestSendersShareMemory(t *testing.T) {
 			}
 			return s
 		}
-		if err := f.Reserve(t.Context(), slow, most, most); err != nil {
+		if err := f.take(t.Context(), slow, most, most); err != nil {
 			t.Fatal(err)
 		}
 		waits := make(chan error, 1)
@@ -745,24 +746,24 @@ func TestSendersShareMemory(t *testing.T) {
 		if err := query.Reserve(part / 2); err != nil {
 			t.Errorf("half of the part: %v", err)
 		}
-		if err := query.ReserveAnswer(part/2, part/2); err != nil {
+		if err := f.takeFor(query, part/2, part/2); err != nil {
 			t.Errorf("its answer: %v", err)
 		}
 		if waited := time.Since(began); waited != 0 {
 			t.Errorf("they waited for %v", waited)
 		}
-		if err := f.Reserve(t.Context(), other, grantBytes, grantBytes); !store.IsBusy(err) || time.Since(began) != config.MaxWait {
+		if err := f.take(t.Context(), other, grantBytes, grantBytes); !store.IsBusy(err) || time.Since(began) != config.MaxWait {
 			t.Errorf("more than its part: %v after %v", err, time.Since(began))
 		}
-		if err := f.Reserve(t.Context(), third, grantBytes, grantBytes); !store.IsBusy(err) {
+		if err := f.take(t.Context(), third, grantBytes, grantBytes); !store.IsBusy(err) {
 			t.Errorf("beyond the part of all senders: %v", err)
 		}
 		query.Close(nil)
-		f.Return(other, part/2)
+		f.give(other, part/2)
 		if err := <-waits; !store.IsBusy(err) {
 			t.Errorf("the query of the slow sender: %v", err)
 		}
-		f.Return(slow, most)
+		f.give(slow, most)
 		if len(f.pool.senders) != 0 || f.pool.inUse() != 0 {
 			t.Errorf("at the end, senders have %v, and %d bytes are in use", f.pool.senders, f.pool.inUse())
 		}

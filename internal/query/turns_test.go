@@ -155,7 +155,7 @@ func TestPauseEnds(t *testing.T) {
 func TestWaitingIsNotComputing(t *testing.T) {
 	for name, wait := range map[string]func(s *Session, stop <-chan struct{}) error{
 		"memory of the query":  func(s *Session, _ <-chan struct{}) error { return s.Reserve(1) },
-		"memory of its answer": func(s *Session, _ <-chan struct{}) error { return s.ReserveAnswer(1, 1) },
+		"memory of its answer": func(s *Session, _ <-chan struct{}) error { return s.lendFor(want{bytes: 1, held: 1, session: s.id}) },
 		"the store":            func(s *Session, stop <-chan struct{}) error { return s.Wait(func() error { <-stop; return nil }) },
 	} {
 		t.Run(name, func(t *testing.T) {

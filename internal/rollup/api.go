@@ -188,24 +188,21 @@ func (s *Scheduler) getTask(w http.ResponseWriter, r *http.Request) error {
 // task. The text is charged to the memory of queries until the client has received it.
 // sent reports whether anything was written, also with an error.
 func (s *Scheduler) sendTask(w http.ResponseWriter, r *http.Request, before, id string) (sent bool, err error) {
-	held := int64(s.config.MaxTaskSize)
-	if err := s.engine.Reserve(r.Context(), r.RemoteAddr, held, held); err != nil {
+	memory := s.engine.Unsent(r.Context(), r.RemoteAddr)
+	defer memory.Free()
+	if err := memory.AtLeast(int64(s.config.MaxTaskSize)); err != nil {
 		return false, err
 	}
-	defer func() { s.engine.Return(r.RemoteAddr, held) }()
 	text, there, err := s.catalogue.get(r.Context(), configKey, id)
 	if err != nil || !there {
 		return false, err
 	}
-	if more := int64(len(text)) - held; more > 0 { // another program stored it
-		if err := s.engine.Reserve(r.Context(), r.RemoteAddr, more, held+more); err != nil {
-			return false, err
-		}
-		held += more
+	if err := memory.AtLeast(int64(len(text))); err != nil { // another program may have stored it
+		return false, err
 	}
 	httpapi.SetHeaders(w.Header())
 	io.WriteString(w, before)
-	return true, httpapi.WriteText(w, text)
+	return true, httpapi.WriteText(memory.Writer(w, httpapi.Cut(w)), text)
 }
 
 func (s *Scheduler) deleteTask(w http.ResponseWriter, r *http.Request) error {

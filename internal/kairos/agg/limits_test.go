@@ -43,17 +43,18 @@ func TestQueriesShareMemory(t *testing.T) {
 		f.put("m", model.MustTags("h", "a"), samples...)
 		sorted := MetricQuery{Metric: "m", Steps: []Step{newStep(t, "percentile", Args{"percentile": 0.5, "sampling": Sampling{1, Days}})}}
 		for _, freed := range []time.Duration{time.Hour, 5 * time.Second} {
-			if err := f.Reserve(t.Context(), "", 3<<20, 0); err != nil {
+			answer := f.Unsent(t.Context(), "")
+			if err := answer.AtLeast(5 << 19); err != nil {
 				t.Fatal(err)
 			}
-			give := time.AfterFunc(freed, func() { f.Return("", 3<<20) })
+			give := time.AfterFunc(freed, answer.Free)
 			began := time.Now()
 			_, _, err := f.ask(0, 1e6, "UTC", sorted)
 			if waited := time.Since(began); store.IsBusy(err) != (freed > config.MaxWait) || waited != min(freed, config.MaxWait) {
 				t.Errorf("memory that is free after %s: %v after %s", freed, err, waited)
 			}
 			if give.Stop() {
-				f.Return("", 3<<20)
+				answer.Free()
 			}
 		}
 	})
