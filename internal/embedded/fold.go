@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -169,6 +170,37 @@ func (s *Store) entangled(st *state, f *openFile) []*openFile {
 	return st.grow([]*openFile{f}, func(o, to *openFile) bool { return f.StepMS == 0 && (s.hides(o, to) || s.hides(to, o)) })
 }
 
+// HoldFolds waits until no fold of data in r is running, and keeps others from beginning until
+// release is called.
+func (s *Store) HoldFolds(ctx context.Context, r model.TimeRange) (release func(), err error) {
+	return s.holds.Hold(ctx, r)
+}
+
+// claim begins a fold of a file, and of the files that must be folded together with it, unless their
+// range is held. The fold sees what others write from then on, in memory or in further files.
+func (s *Store) claim(f *openFile, book *retention.Book, now time.Time) (r model.TimeRange, ok bool) {
+	st := s.acquire()
+	defer s.release(st)
+	r = s.foldRange(s.entangled(st, f), book, now)
+	return r, s.holds.Begin(r)
+}
+
+// foldRange returns the range of the data in files that is old enough for a coarser stage.
+// merging must be held.
+func (s *Store) foldRange(files []*openFile, book *retention.Book, now time.Time) model.TimeRange {
+	_, r := extent(files)
+	border := int64(math.MinInt64)
+	for _, f := range files {
+		for _, p := range s.agesOf(f, book).policies {
+			if p.rule != nil {
+				border = max(border, p.border(p.rule.Stages.Plan(now.UnixMilli()), f.StepMS))
+			}
+		}
+	}
+	r.EndMS = min(r.EndMS, max(border, math.MinInt64+1)-1)
+	return r
+}
+
 // fold rewrites files: data that is old enough for a coarser stage becomes coarser, and
 // data that has outlived the last stage is dropped. One commit exchanges all files.
 // merging must be held.
@@ -181,7 +213,7 @@ func (s *Store) fold(ctx context.Context, files []*openFile) error {
 	if !ok {
 		return s.putOffFold(files, began)
 	}
-	defer s.holds.end()
+	defer s.holds.End()
 	if _, err := s.awaitDeletions(); err != nil { // see merge
 		return err
 	}

@@ -57,7 +57,7 @@ func TestHoldWaitsForAFold(t *testing.T) {
 	var once sync.Once
 	held := make(chan func(), 1)
 	f.open(errorfs.Wrap(f.fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if op.Kind == errorfs.OpCreate && strings.Contains(op.Path, "block") && f.holds.runs() {
+		if op.Kind == errorfs.OpCreate && strings.Contains(op.Path, "block") && folds(f.Store) {
 			once.Do(func() {
 				release, err := f.HoldFolds(t.Context(), beside)
 				f.must(t, err)
@@ -97,7 +97,7 @@ func TestRulesChangeDuringAFold(t *testing.T) {
 	recent := now - 2*lateHour
 	var once sync.Once
 	f.open(errorfs.Wrap(f.fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if op.Kind == errorfs.OpCreate && strings.Contains(op.Path, "block") && f.holds.runs() {
+		if op.Kind == errorfs.OpCreate && strings.Contains(op.Path, "block") && folds(f.Store) {
 			once.Do(func() {
 				release, err := f.HoldFolds(t.Context(), model.TimeRange{StartMS: recent, EndMS: recent})
 				f.must(t, err)
@@ -122,8 +122,13 @@ func TestRulesChangeDuringAFold(t *testing.T) {
 	}
 }
 
-func (h *holds) runs() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.running
+// folds reports whether a fold is running.
+func folds(s *Store) bool {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	release, err := s.HoldFolds(ended, model.AllTime)
+	if err == nil {
+		release()
+	}
+	return err != nil
 }

@@ -18,6 +18,7 @@ import (
 	"varve/internal/blockfile"
 	"varve/internal/embedded/catalogue"
 	"varve/internal/embedded/datadir"
+	"varve/internal/embedded/folding"
 	"varve/internal/embedded/partition"
 	"varve/internal/index"
 	"varve/internal/machine"
@@ -119,6 +120,7 @@ func newStore(fs vfs.FS, dir string, cfg Config, o Options) *Store {
 		full:         make(chan struct{}, 1),
 		filesChanged: make(chan struct{}, 1),
 		room:         notify.New(),
+		holds:        folding.NewHolds(),
 	}
 	if s.logger == nil {
 		s.logger = slog.New(slog.DiscardHandler)
@@ -129,7 +131,6 @@ func newStore(fs vfs.FS, dir string, cfg Config, o Options) *Store {
 	s.policies.shelf, s.policies.unknown = o.Book, o.RulesUnknown
 	s.opened = s.now()
 	s.rulesSeen, s.rulesChangedMS = s.book(), s.opened.UnixMilli() // the last run may have had others
-	s.holds.changed = notify.New()
 	s.headSince = s.opened
 	s.growth.Begin(s.now())
 	s.memory = machine.Memory()

@@ -18,6 +18,7 @@ import (
 	"varve/internal/diskspace"
 	"varve/internal/embedded/catalogue"
 	"varve/internal/embedded/expiry"
+	"varve/internal/embedded/folding"
 	"varve/internal/embedded/overlay"
 	"varve/internal/embedded/partition"
 	"varve/internal/growth"
@@ -132,7 +133,7 @@ type Store struct {
 	}
 
 	leaving  leaving
-	holds    holds
+	holds    *folding.Holds
 	policies policies
 	journal  journal
 
