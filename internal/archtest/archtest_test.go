@@ -1,12 +1,14 @@
 package archtest
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -131,6 +133,29 @@ func TestPackageComments(t *testing.T) {
 		}
 		if len(commented) != 1 && len(p.GoFiles) > 0 {
 			t.Errorf("%s: %d package comments %v, want 1", p.path(), len(commented), commented)
+		}
+	}
+}
+
+// packageLines is the most lines that a package of the product may have, without tests.
+const packageLines = 5000
+
+// A package that grows beyond a size has a part that could be a package of its own.
+func TestPackageSizes(t *testing.T) {
+	for _, p := range list(t) {
+		if !covers([]string{"internal/", "cmd/"}, p.path()) {
+			continue
+		}
+		lines := 0
+		for _, name := range p.GoFiles {
+			text, err := os.ReadFile(filepath.Join(p.Dir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines += bytes.Count(text, []byte("\n"))
+		}
+		if lines > packageLines {
+			t.Errorf("%s has %d lines without tests, at most %d are allowed: move a part of it to a package below it", p.path(), lines, packageLines)
 		}
 	}
 }
