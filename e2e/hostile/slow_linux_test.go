@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -201,7 +200,10 @@ func slowReaders(_ *testing.T, w *ward) {
 // Clients of many addresses that read large answers slowly, but do read, keep memory only until others
 // need it.
 func TestSlowReadersOfManyAddresses(t *testing.T) {
-	w := guard(t, "--query-total-memory=128MiB")
+	overBoth(t, []string{"--query-total-memory=128MiB"}, manySlowReaders)
+}
+
+func manySlowReaders(t *testing.T, w *ward) {
 	w.wide()
 	w.under(300*mib, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
@@ -217,8 +219,8 @@ func TestSlowReadersOfManyAddresses(t *testing.T) {
 			}
 		}
 		for range 3 {
-			if status, answer, err := w.post(ctx, "/api/v1/datapoints/query", []byte(wideQuestion), false, 20*time.Second); err != nil || status != http.StatusOK {
-				t.Errorf("a large query: %d %.200s %v", status, answer, err)
+			if _, err := w.Want(ctx, http.StatusOK, "POST", "/api/v1/datapoints/query", wideQuestion); err != nil {
+				t.Error(err)
 			}
 		}
 		cancel()
@@ -228,13 +230,12 @@ func TestSlowReadersOfManyAddresses(t *testing.T) {
 
 // readSlowly asks for a large answer and reads 4 KiB of it a second. It closes begun at the first byte.
 func (w *ward) readSlowly(ctx context.Context, from string, begun chan<- struct{}) {
-	c, err := connectFrom(ctx, from, w.HTTP)
+	c, err := w.visitFrom(ctx, from)
 	if err != nil {
 		return
 	}
 	defer c.Close()
-	c.Conn.(*net.TCPConn).SetReadBuffer(4 << 10)
-	c.say(fmt.Sprintf("POST /api/v1/datapoints/query HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n%s", w.HTTP, len(wideQuestion), wideQuestion))
+	c.say(fmt.Sprintf("POST /api/v1/datapoints/query HTTP/1.1\r\nHost: %s\r\n%sContent-Length: %d\r\n\r\n%s", w.HTTP, w.shows, len(wideQuestion), wideQuestion))
 	piece := make([]byte, 4<<10)
 	for n := 0; ; n++ {
 		if _, err := c.Read(piece); err != nil {

@@ -35,8 +35,11 @@ func connectFrom(ctx context.Context, own, address string) (client, error) {
 }
 
 // visit opens a connection for HTTP/1, over TLS where the server speaks it.
-func (w *ward) visit(ctx context.Context) (client, error) {
-	c, err := connect(ctx, w.HTTP)
+func (w *ward) visit(ctx context.Context) (client, error) { return w.visitFrom(ctx, "") }
+
+// visitFrom is visit from an address of this machine.
+func (w *ward) visitFrom(ctx context.Context, own string) (client, error) {
+	c, err := connectFrom(ctx, own, w.HTTP)
 	if err != nil || w.secure == nil {
 		return c, err
 	}
