@@ -99,6 +99,8 @@ func TestPrefixHolds(t *testing.T) {
 		{"POST", "/api/v1/datapoints/query", fmt.Sprintf(query, "own.x.a", ""), 200, "v-t1"},
 		{"POST", "/api/v1/datapoints/query", foreign(query, ""), 403, `limited may only use metrics that begin with \"own.x\"`},
 		{"POST", "/api/v1/datapoints/query", fmt.Sprintf(query, "own.x.a", `,"aggregators":[{"name":"save_as","metric_name":"own.saved"}]`), 0, "may only write"},
+		// Nothing is sent or saved of a request of which a part is forbidden.
+		{"POST", "/api/v1/datapoints/query", foreign(`{"start_absolute":0,"metrics":[{"name":"own.x.a","aggregators":[{"name":"save_as","metric_name":"own.x.kept"}]},{"name":%q}]}`), 403, "only"},
 		{"POST", "/api/v1/datapoints/query/tags", fmt.Sprintf(`{"start_absolute":0,"metrics":[{"name":%q}]}`, "own.xy"), 200, "v-t2"},
 		{"POST", "/api/v1/datapoints/query/tags", foreign(`{"start_absolute":0,"metrics":[{"name":%q}]}`), 403, "only"},
 		{"GET", "/api/v1/metricnames", "", 200, `{"results":["own.x.a","own.x.path","own.xy"]}`},
@@ -110,6 +112,8 @@ func TestPrefixHolds(t *testing.T) {
 		{"GET", "/api/v1/tagvalues?metric=own.secret", "", 200, `{"results":[]}`},
 		{"GET", "/api/v1/export?metric=own.x.a", "", 200, "v-t1"},
 		{"GET", "/api/v1/export?metric=own.secret", "", 403, "only"},
+		{"GET", "/api/v1/export?metric=own.x.a&metric=own.secret", "", 403, "only"},
+		{"HEAD", "/api/v1/export?metric=own.x.a&metric=own.secret", "", 403, ""},
 		{"GET", "/api/v1/export", "", 200, "own.xy"},
 		{"GET", "/api/v1/metadata/a", "", 403, "this needs rights for all metrics; "},
 		{"GET", "/api/v1/rollups", "", 403, "this needs rights for all metrics; "},

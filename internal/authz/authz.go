@@ -28,17 +28,9 @@ func Around(s store.Store) store.Store { return &Store{s} }
 // Unwrap lets [store.As] find what the store can do beside what the contract says.
 func (s *Store) Unwrap() any { return s.Store }
 
-// check returns a *principal.ForbiddenError unless the sender may use a metric.
-func check(p principal.Principal, metric string) error {
-	if p.Reaches(metric) {
-		return nil
-	}
-	return &principal.ForbiddenError{Metric: metric, By: p}
-}
-
 // Create makes a series that the sender may use.
 func (s *Store) Create(ctx context.Context, series model.Series) (store.Ref, error) {
-	if err := check(principal.Of(ctx), series.Metric); err != nil {
+	if err := principal.Of(ctx).Check(series.Metric); err != nil {
 		return 0, err
 	}
 	return s.Store.Create(ctx, series)
@@ -48,7 +40,7 @@ func (s *Store) Create(ctx context.Context, series model.Series) (store.Ref, err
 func (s *Store) Delete(ctx context.Context, deletions ...store.Deletion) error {
 	p := principal.Of(ctx)
 	for _, d := range deletions {
-		if err := check(p, d.Metric); err != nil {
+		if err := p.Check(d.Metric); err != nil {
 			return err
 		}
 	}
@@ -76,7 +68,7 @@ func (v *view) Select(ctx context.Context, sel store.Selection) iter.Seq2[store.
 	if len(sel.Metrics) > 0 {
 		return store.SelectMetrics(ctx, v, sel) // of the metrics that the sender may name
 	}
-	if err := check(v.by, sel.Metric); err != nil {
+	if err := v.by.Check(sel.Metric); err != nil {
 		return store.SelectNone(err)
 	}
 	return v.View.Select(ctx, sel)

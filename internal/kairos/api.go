@@ -167,10 +167,17 @@ func (a *API) parse(text *query.Text, r *http.Request) (req request, err error) 
 		return err
 	})
 	req.Client = r.RemoteAddr
-	if principal.Of(r.Context()).Prefix != "" {
-		req.identities = nil // the cache does not know who may see its answers
+	p := principal.Of(r.Context())
+	if err != nil || p.Prefix == "" {
+		return req, err
 	}
-	return req, err
+	req.identities = nil // the cache does not know who may see its answers
+	for i := range req.Metrics {
+		if err := p.Check(req.Metrics[i].Metric); err != nil {
+			return req, err
+		}
+	}
+	return req, nil
 }
 
 func (a *API) postQuery(w http.ResponseWriter, r *http.Request) error {

@@ -76,6 +76,18 @@ var Everyone = Principal{Tenant: Default, Rights: All}
 // Reaches reports whether p may use a metric.
 func (p Principal) Reaches(metric string) bool { return strings.HasPrefix(metric, p.Prefix) }
 
+// Check returns a *ForbiddenError for the first metric that p may not use, nil if there is none.
+// The store checks each metric again when it is read. A request for several metrics is checked before
+// its answer begins, which could only be cut off later.
+func (p Principal) Check(metrics ...string) error {
+	for _, m := range metrics {
+		if !p.Reaches(m) {
+			return &ForbiddenError{Metric: m, By: p}
+		}
+	}
+	return nil
+}
+
 // A ForbiddenError says that a sender may not use a metric. It does not tell whether the
 // metric exists.
 type ForbiddenError struct {

@@ -19,6 +19,7 @@ import (
 	"varve/internal/httpapi"
 	"varve/internal/ingest"
 	"varve/internal/model"
+	"varve/internal/principal"
 	"varve/internal/store"
 )
 
@@ -117,6 +118,10 @@ func (a *API) export(w *slotWriter, r *http.Request) {
 		e.mode = store.WithoutBuckets
 	default:
 		httpapi.WriteErrors(w, http.StatusBadRequest, fmt.Sprintf("buckets %q is neither true nor false nor none", clip.Text(buckets, clippedBytes)))
+		return
+	}
+	if err := principal.Of(r.Context()).Check(params["metric"]...); err != nil {
+		failure.Answer(w, r, a.log, err, httpapi.WriteErrors)
 		return
 	}
 	if r.Method == http.MethodHead {
