@@ -84,7 +84,7 @@ type Log struct {
 	mu     sync.Mutex
 	file   *os.File // nil after a failure, until the next event
 	size   int64
-	shares map[string]*rate.Limiter // of senders, in bytes; see RoomIn
+	shares map[sender]*rate.Limiter // of senders, in bytes; see RoomIn
 }
 
 // Open opens the log. It returns nil if the log is off.
@@ -93,7 +93,7 @@ func Open(path string, c Config, r prometheus.Registerer, log *slog.Logger) (*Lo
 		return nil, nil
 	}
 	set := collectors.Named("varve_audit_")
-	l := &Log{path: path, c: c, log: log, shares: map[string]*rate.Limiter{},
+	l := &Log{path: path, c: c, log: log, shares: map[sender]*rate.Limiter{},
 		failed: set.Counter("failed_total", "Events that could not be written to the audit log. The server's log has the reason."),
 		held:   set.Counter("held_back_total", "Requests refused because their sender had filled its share of the audit log."),
 	}
@@ -159,7 +159,7 @@ func (l *Log) Add(e Event) {
 	text := line(e)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.chargeLocked(e.Sender, len(text), e.Time)
+	l.chargeLocked(sender{e.By, e.Sender}, len(text), e.Time)
 	if err := l.write(text); err != nil {
 		l.failed.Inc()
 		l.log.Error("cannot write an event to the audit log", "error", err, "event", string(text))

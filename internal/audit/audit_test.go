@@ -192,12 +192,12 @@ func TestShareOfASender(t *testing.T) {
 	c := Config{MaxBytes: 64 << 10, MaxFiles: 4}
 	l := open(t, path, c)
 	now := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
-	l.Add(Event{Time: now, Sender: "quiet", Action: "first"})
-	do := func(sender string) bool {
-		if l.RoomIn(sender, now) > 0 {
+	l.Add(Event{Time: now, By: "token", Sender: "quiet", Action: "first"})
+	do := func(name string) bool {
+		if l.RoomIn("token", name, now) > 0 {
 			return false
 		}
-		l.Add(Event{Time: now, Sender: sender, Action: "DELETE /x", Query: strings.Repeat("x", 1000)})
+		l.Add(Event{Time: now, By: "token", Sender: name, Action: "DELETE /x", Query: strings.Repeat("x", 1000)})
 		return true
 	}
 	done := 0
@@ -212,9 +212,9 @@ func TestShareOfASender(t *testing.T) {
 	if _, err := os.Stat(path + ".1"); err == nil {
 		t.Error("one sender has turned over the log")
 	}
-	wait := l.RoomIn("loud", now)
-	if wait < time.Second || l.RoomIn("loud", now.Add(wait-time.Second)) == 0 || l.RoomIn("loud", now.Add(wait+time.Second)) > 0 || l.RoomIn("quiet", now) != 0 {
-		t.Errorf("there should be room in %v, for another sender in %v", wait, l.RoomIn("quiet", now))
+	wait := l.RoomIn("token", "loud", now)
+	if wait < time.Second || l.RoomIn("token", "loud", now.Add(wait-time.Second)) == 0 || l.RoomIn("token", "loud", now.Add(wait+time.Second)) > 0 || l.RoomIn("token", "quiet", now) != 0 {
+		t.Errorf("there should be room in %v, for another sender in %v", wait, l.RoomIn("token", "quiet", now))
 	}
 	var m dto.Metric
 	if err := l.held.Write(&m); err != nil || m.Counter.GetValue() != 4 {
@@ -226,13 +226,17 @@ func TestShareOfASender(t *testing.T) {
 	if done < 5 || done > 12 {
 		t.Errorf("an hour later there is room for %d", done)
 	}
+	// Whoever chooses the name of a token, as a user of a proxy may, does not use its share.
+	if l.RoomIn("token", "loud", now) == 0 || l.RoomIn("proxy", "loud", now) > 0 {
+		t.Error("a sender uses the share of another one of its name")
+	}
 	for i := range 2 * maxSenders {
 		do(fmt.Sprint("sender ", i))
 	}
 	if n := len(l.shares); n > maxSenders+1 {
 		t.Errorf("%d senders are told apart", n)
 	}
-	if (*Log)(nil).RoomIn("x", now) != 0 || l.RoomIn("", now) > 0 {
+	if (*Log)(nil).RoomIn("token", "x", now) != 0 || l.RoomIn("token", "", now) > 0 {
 		t.Error("a sender without a name is limited")
 	}
 }
@@ -242,10 +246,10 @@ func TestShareOfASender(t *testing.T) {
 func TestManySenders(t *testing.T) {
 	l := open(t, filepath.Join(t.TempDir(), "audit.log"), Config{MaxBytes: 64 << 10, MaxFiles: 4})
 	now := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
-	charge := func(sender string, n int) {
+	charge := func(name string, n int) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.chargeLocked(sender, n, now)
+		l.chargeLocked(sender{"token", name}, n, now)
 	}
 	for i := range maxSenders {
 		charge(fmt.Sprint("sender ", i), 1000)
@@ -253,14 +257,14 @@ func TestManySenders(t *testing.T) {
 	for range 2 * 64 / burstShare {
 		charge("late", 1000)
 	}
-	if l.RoomIn("late", now) == 0 || l.RoomIn("later", now) == 0 {
+	if l.RoomIn("token", "late", now) == 0 || l.RoomIn("token", "later", now) == 0 {
 		t.Error("the senders beyond the table have more than one share")
 	}
-	if l.RoomIn("sender 0", now) > 0 {
+	if l.RoomIn("token", "sender 0", now) > 0 {
 		t.Error("a sender of the table has lost its share to those beyond it")
 	}
 	now = now.Add(turnover)
-	if charge("later", 1000); l.shares["later"] == nil || len(l.shares) > 2 {
+	if charge("later", 1000); l.shares[sender{"token", "later"}] == nil || len(l.shares) > 2 {
 		t.Errorf("a day later %d senders are told apart", len(l.shares))
 	}
 }
@@ -272,17 +276,17 @@ func TestShareOfANetwork(t *testing.T) {
 	l := open(t, path, Config{MaxBytes: 64 << 10, MaxFiles: 4})
 	now := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 	addresses := 0
-	for sender := netip.MustParseAddr("2001:db8::1"); l.RoomIn(sender.String(), now) == 0; sender = sender.Next() {
-		l.Add(Event{Time: now, Sender: sender.String(), Action: "GET /x", Query: strings.Repeat("x", 1000)})
+	for sender := netip.MustParseAddr("2001:db8::1"); l.RoomIn("token", sender.String(), now) == 0; sender = sender.Next() {
+		l.Add(Event{Time: now, By: "token", Sender: sender.String(), Action: "GET /x", Query: strings.Repeat("x", 1000)})
 		if addresses++; addresses > 100 {
 			t.Fatal("one network fills the log")
 		}
 	}
-	if l.RoomIn("2001:db8::99", now) == 0 {
+	if l.RoomIn("token", "2001:db8::99", now) == 0 {
 		t.Error("another address of the network has room")
 	}
 	for _, other := range []string{"2001:db8:0:1::1", "192.0.2.1", "someone"} {
-		if l.RoomIn(other, now) > 0 {
+		if l.RoomIn("token", other, now) > 0 {
 			t.Errorf("%s has no room", other)
 		}
 	}

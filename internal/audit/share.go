@@ -16,24 +16,28 @@ const (
 	turnover   = 24 * time.Hour
 )
 
+// A sender is told apart by how it authenticated and by its name: the user of a proxy and the owner of
+// a client certificate may have the name of a token.
+type sender struct{ by, name string }
+
 // maxSenders bounds the number of senders with a share of their own. All others have one share
 // together.
 const maxSenders = 1000
 
-// RoomIn returns after which time a sender has some of its share of the log left, 0 if it has some
+// RoomIn returns after which time the sender of events with By and Sender has some of its share of the log left, 0 if it has some
 // now. If it has none, the caller must refuse the request that would be logged: the request must not
 // happen without an event in the log, and its event must not push out older ones. RoomIn counts such
 // refusals.
 //
 // Without authentication all senders have the name "". They cannot be told apart, so their
 // events are not limited.
-func (l *Log) RoomIn(sender string, now time.Time) time.Duration {
-	if l == nil || sender == "" {
+func (l *Log) RoomIn(by, name string, now time.Time) time.Duration {
+	if l == nil || name == "" {
 		return 0
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	share := l.shareLocked(sender, now)
+	share := l.shareLocked(sender{by, name}, now)
 	missing := -share.TokensAt(now)
 	if missing <= 0 {
 		return 0
@@ -43,42 +47,41 @@ func (l *Log) RoomIn(sender string, now time.Time) time.Duration {
 }
 
 // chargeLocked takes n bytes that were written from the share of a sender. l.mu must be held.
-func (l *Log) chargeLocked(sender string, n int, now time.Time) {
-	if sender == "" {
+func (l *Log) chargeLocked(s sender, n int, now time.Time) {
+	if s.name == "" {
 		return
 	}
-	share := l.shareLocked(sender, now)
+	share := l.shareLocked(s, now)
 	share.ReserveN(now, min(n, share.Burst()))
 }
 
-// shareOf returns the name of the share of a sender, which is the sender's own. Under a rule for
-// addresses, the name of a sender is its address.
-func shareOf(sender string) string {
-	a, err := netip.ParseAddr(sender)
-	if err != nil {
-		return sender
+// shareOf returns whose share a sender uses, which is its own. Under a rule for addresses, the name of a
+// sender is its address.
+func shareOf(s sender) sender {
+	if a, err := netip.ParseAddr(s.name); err == nil {
+		s.name = principal.Network(a).String()
 	}
-	return principal.Network(a).String()
+	return s
 }
 
 // shareLocked returns the share of a sender, in bytes. l.mu must be held.
-func (l *Log) shareLocked(sender string, now time.Time) *rate.Limiter {
-	sender = shareOf(sender)
-	if s := l.shares[sender]; s != nil {
+func (l *Log) shareLocked(of sender, now time.Time) *rate.Limiter {
+	of = shareOf(of)
+	if s := l.shares[of]; s != nil {
 		return s
 	}
 	if len(l.shares) >= maxSenders {
-		for name, s := range l.shares {
+		for other, s := range l.shares {
 			if s.TokensAt(now) >= float64(s.Burst()) {
-				delete(l.shares, name)
+				delete(l.shares, other)
 			}
 		}
 	}
 	if len(l.shares) >= maxSenders {
-		sender = ""
+		of = sender{}
 	}
-	if l.shares[sender] == nil {
-		l.shares[sender] = rate.NewLimiter(rate.Limit(float64(l.c.MaxBytes)*float64(l.c.MaxFiles)/turnover.Seconds()), int(l.c.MaxBytes/burstShare))
+	if l.shares[of] == nil {
+		l.shares[of] = rate.NewLimiter(rate.Limit(float64(l.c.MaxBytes)*float64(l.c.MaxFiles)/turnover.Seconds()), int(l.c.MaxBytes/burstShare))
 	}
-	return l.shares[sender]
+	return l.shares[of]
 }

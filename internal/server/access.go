@@ -36,7 +36,7 @@ func (rt *router) guarded(route httpapi.Route) http.Handler {
 		}
 		if refusal != nil {
 			// Unknown senders cannot fill the audit log: their refusals are in the server's log.
-			if route.Access == httpapi.Admin && refusal.Known() && !refusal.Throttled && rt.audit.Load().RoomIn(refusal.Name, time.Now()) == 0 {
+			if route.Access == httpapi.Admin && refusal.Known() && !refusal.Throttled && rt.audit.Load().RoomIn(id.By, refusal.Name, time.Now()) == 0 {
 				rt.record(r, route, id, audit.Event{Sender: refusal.Name, Status: http.StatusForbidden, Detail: refusal.Text})
 			}
 			rt.refuseSender(w, r, refusal)
@@ -47,7 +47,7 @@ func (rt *router) guarded(route httpapi.Route) http.Handler {
 			return
 		}
 		if route.Audited() {
-			if wait := rt.audit.Load().RoomIn(id.Name, time.Now()); wait > 0 {
+			if wait := rt.audit.Load().RoomIn(id.By, id.Name, time.Now()); wait > 0 {
 				httpapi.AskLater(w.Header(), wait)
 				httpapi.WriteUnavailable(w, r, "the requests of "+clip.Text(id.Name, clipped)+" have filled their share of the audit log, and more would push out the records of others; send this again in some minutes, or send more slowly")
 				return
