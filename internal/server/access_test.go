@@ -24,16 +24,16 @@ import (
 	"varve/internal/stream"
 )
 
-// A gate is a Keeper with the tokens of a test, by name.
-type gate struct {
+// A testKeeper is a Keeper with the tokens of a test, by name.
+type testKeeper struct {
 	*auth.Keeper
 	tokens map[string]string
 }
 
 // newGate makes tokens of grants and a Keeper that knows them.
-func newGate(t *testing.T, c auth.Config, grants ...auth.Grant) gate {
+func newGate(t *testing.T, c auth.Config, grants ...auth.Grant) testKeeper {
 	t.Helper()
-	g := gate{tokens: map[string]string{}}
+	g := testKeeper{tokens: map[string]string{}}
 	path := filepath.Join(t.TempDir(), "tokens.json")
 	for _, grant := range grants {
 		_, shown, err := auth.Create(path, grant, time.Time{}, time.Now())

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -20,6 +21,7 @@ import (
 
 	"varve/internal/audit"
 	"varve/internal/auth"
+	"varve/internal/gate"
 	"varve/internal/httpapi"
 	"varve/internal/principal"
 	"varve/internal/stream"
@@ -96,6 +98,8 @@ type Server struct {
 	keeper   *auth.Keeper
 	audit    atomic.Pointer[audit.Log]
 
+	handshakes *gate.Gate // those of TLS that compute now
+
 	streams []*listening
 	api     *web
 	pprof   *web
@@ -113,6 +117,8 @@ func New(o Options) *Server {
 		keeper:  o.Keeper,
 		mounted: make(chan struct{}),
 		drained: make(chan struct{}),
+
+		handshakes: gate.New(int64(runtime.GOMAXPROCS(0))),
 	}
 	registerProcess(o.Registry, o.Version)
 	s.scrapes = newScraper(o.Registry, prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { return s.gather(o.Registry) }))
@@ -274,6 +280,7 @@ func (s *Server) door(st *listening) net.Listener {
 		d.TLS = &stream.TLS{
 			Config:  func() *tls.Config { return s.keyring.of(st.name) },
 			Timeout: s.config.ReadHeaderTimeout,
+			Turns:   s.handshakes,
 			Failed:  s.metrics.handshakes,
 		}
 	}

@@ -23,6 +23,7 @@ type Conn struct {
 	silent   int     // bytes that tls has read since it last returned data
 	out      outbound
 	meter    atomic.Pointer[Meter]
+	shaking  atomic.Pointer[shaking] // the handshake, while there is one
 	listener *Listener
 	network  netip.Prefix
 	once     sync.Once

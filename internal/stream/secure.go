@@ -7,11 +7,15 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/gate"
 )
 
 // TLS says how the connections of a stream are secured.
@@ -23,6 +27,10 @@ type TLS struct {
 	// Timeout bounds a handshake.
 	Timeout time.Duration
 
+	// Turns limits the handshakes that compute at the same time. Its senders take turns, so that a flood
+	// of handshakes delays those of its own sender. nil does not limit them.
+	Turns *gate.Gate
+
 	// Failed counts handshakes that failed, by stream and reason. nil counts none.
 	Failed *prometheus.CounterVec
 }
@@ -30,8 +38,12 @@ type TLS struct {
 // A side is the connection below TLS.
 type side struct{ *Conn }
 
-func (s side) Write(p []byte) (int, error) { return s.out.write(s.Conn.Conn, p) }
-func (s side) Close() error                { return s.Conn.close() }
+func (s side) Write(p []byte) (int, error) {
+	s.shaking.Load().pause()
+	return s.out.write(s.Conn.Conn, p)
+}
+
+func (s side) Close() error { return s.Conn.close() }
 
 // Read reads at most one record.
 func (s side) Read(p []byte) (int, error) {
@@ -54,7 +66,51 @@ const mostSilent = 32 << 10
 var errSilent = errors.New("the client sent more than 32 KiB of TLS messages without data")
 
 // readMetered reads from the network, at the pace of c.
-func (c *Conn) readMetered(p []byte) (int, error) { return c.meter.Load().read(p, c.readRaw) }
+func (c *Conn) readMetered(p []byte) (int, error) {
+	shaking := c.shaking.Load()
+	shaking.pause()
+	n, err := c.meter.Load().read(p, c.readRaw)
+	if n > 0 {
+		if err := shaking.compute(); err != nil {
+			return 0, err
+		}
+	}
+	return n, err
+}
+
+// A shaking is a handshake. It has a place in [TLS.Turns] while it computes, and none while it waits for
+// its client. nil is one without a gate.
+type shaking struct {
+	ctx    context.Context
+	end    context.CancelFunc // ends the wait for a place
+	turns  *gate.Gate
+	sender netip.Prefix
+	inside atomic.Bool
+}
+
+// compute waits for a place. Only the goroutine of the handshake calls it.
+func (h *shaking) compute() error {
+	if h == nil {
+		return nil
+	}
+	_, _, err := h.turns.Enter(h.ctx, h.sender, 1)
+	h.inside.Store(err == nil)
+	return err
+}
+
+// pause gives the place back. Whoever closes the connection may call it, too.
+func (h *shaking) pause() {
+	if h != nil && h.inside.Swap(false) {
+		h.turns.Leave(h.sender, 1)
+	}
+}
+
+// endShaking ends a handshake of c that waits for a place: the connection is closed.
+func (c *Conn) endShaking() {
+	if h := c.shaking.Load(); h != nil {
+		h.end()
+	}
+}
 
 // readTLS reads the next record, and the records after it that have completely arrived.
 func (c *Conn) readTLS(p []byte) (int, error) {
@@ -145,6 +201,14 @@ func (c *Conn) Handshake(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
 	c.SetWriteDeadline(time.Now().Add(o.Timeout))
+	if o.Turns != nil {
+		h := &shaking{ctx: ctx, end: cancel, turns: o.Turns, sender: c.network}
+		c.shaking.Store(h)
+		defer func() {
+			h.pause()
+			c.shaking.Store(nil)
+		}()
+	}
 	err := c.tls.HandshakeContext(ctx)
 	c.out.free()
 	if err != nil && o.Failed != nil {

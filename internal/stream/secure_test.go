@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+
+	"varve/internal/gate"
 )
 
 // An incomplete message of a certificate, which crypto/tls collects up to 256 KiB of.
@@ -111,5 +114,93 @@ func TestLargeMessageAfterHandshake(t *testing.T) {
 		if err := <-read; !errors.Is(err, errSilent) || sent > 48<<10 {
 			t.Errorf("the server read %d bytes of a certificate; %v", sent, err)
 		}
+	})
+}
+
+// shakeOne accepts a connection of l, and sends the result of its handshake.
+func shakeOne(l *Listener) <-chan error {
+	shaken := make(chan error, 1)
+	go func() {
+		c, err := l.Accept()
+		if err == nil {
+			err = c.(*Conn).Handshake(context.Background())
+			c.Close()
+		}
+		shaken <- err
+	}()
+	return shaken
+}
+
+// A handshake waits for its turn before it computes, and gives its place back while it waits for its
+// client.
+func TestHandshakesTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		test := newTLSTest(t)
+		turns, other := gate.New(1), netip.MustParsePrefix("192.0.2.1/32")
+		test.door.TLS.Turns = turns
+		l := NewListener(test.door, Options{Name: "test", Limit: 2})
+		turns.TryEnter(other, 1)
+		hello, first := firstFlight(t), shakeOne(l)
+		silent := test.pipes.dial()
+		silent.Write(hello)
+		answered := make(chan error, 1)
+		go func() {
+			_, err := silent.Read(make([]byte, 1))
+			answered <- err
+		}()
+		synctest.Wait()
+		select {
+		case err := <-answered:
+			t.Errorf("a handshake does not wait for its turn: %v", err)
+		default:
+		}
+		turns.Leave(other, 1)
+		if err := <-answered; err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if n := turns.InUse(); n != 0 {
+			t.Errorf("%d handshakes wait for their clients and keep others waiting", n)
+		}
+		second := shakeOne(l)
+		client := test.pipes.dial()
+		if err := tls.Client(client, test.client).Handshake(); err != nil {
+			t.Error(err)
+		}
+		if err := <-second; err != nil {
+			t.Error(err)
+		}
+		client.Close()
+		silent.Close()
+		if err := <-first; err == nil {
+			t.Error("the handshake of a client that has left has succeeded")
+		}
+		if n := turns.InUse(); n != 0 {
+			t.Errorf("%d places are lost", n)
+		}
+	})
+}
+
+// A connection that is closed to make room for another one ends at once, also while its handshake waits
+// for its turn.
+func TestEvictedHandshake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		test := newTLSTest(t)
+		turns := gate.New(1)
+		test.door.TLS.Turns = turns
+		l := NewListener(test.door, Options{Name: "test", Limit: 1})
+		turns.TryEnter(netip.MustParsePrefix("192.0.2.1/32"), 1)
+		hello, first := firstFlight(t), shakeOne(l)
+		waits := test.pipes.dial()
+		waits.Write(hello)
+		synctest.Wait()
+		began, second := time.Now(), shakeOne(l)
+		late := test.pipes.dial()
+		if err := <-first; err == nil || time.Since(began) > time.Second {
+			t.Errorf("an evicted connection ended after %v: %v", time.Since(began), err)
+		}
+		late.Close()
+		waits.Close()
+		<-second
 	})
 }
