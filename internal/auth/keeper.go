@@ -336,11 +336,12 @@ func (k *Keeper) writeUses() {
 	k.written = uses
 }
 
-// Identify identifies a sender. The error is a *Refusal.
+// Identify identifies a sender. The error is a *Refusal. If it has a token or a rule applies to it, the
+// Identity then has its name and how it authenticated.
 func (k *Keeper) Identify(c Claim) (Identity, error) {
 	id, refusal := k.identify(&c)
 	if refusal != nil {
-		return Identity{}, k.refuse(&c, refusal)
+		return id, k.refuse(&c, refusal)
 	}
 	return id, nil
 }
@@ -352,11 +353,11 @@ func (k *Keeper) identify(c *Claim) (Identity, *Refusal) {
 	if refusal != nil {
 		return id, refusal
 	}
-	var ok bool
-	if id.Tenant, ok = g.tenant(c.Tenant); !ok {
-		return id, &Refusal{Reason: ReasonTenant, Name: g.Name, Text: "this sender may not use the tenant " + c.Tenant}
+	tenant, ok := g.tenant(c.Tenant)
+	if !ok {
+		return id, &Refusal{Reason: ReasonTenant, Name: id.Name, Text: "this sender may not use the tenant " + c.Tenant}
 	}
-	id.Rights, id.Prefix, id.Whole, id.version = g.Rights, g.Prefix, g.whole(), version
+	id.Tenant, id.Rights, id.Prefix, id.Whole, id.version = tenant, g.Rights, g.Prefix, g.whole(), version
 	return id, nil
 }
 

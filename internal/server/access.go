@@ -35,8 +35,9 @@ func (rt *router) guarded(route httpapi.Route) http.Handler {
 			rt.answerEndOfRights(w, r, held)
 		}
 		if refusal != nil {
-			// Unknown senders cannot fill the audit log: their refusals are in the server's log.
-			if route.Access == httpapi.Admin && refusal.Known() && !refusal.Throttled && rt.audit.Load().RoomIn(id.By, refusal.Name, time.Now()) == 0 {
+			// Unknown senders cannot fill the audit log: their refusals are in the server's log. A sender that no
+			// rule applies to may have any name, so the refusals of its address are limited.
+			if route.Access == httpapi.Admin && refusal.Known() && (id.Name != "" || !refusal.Throttled) && rt.audit.Load().RoomIn(id.By, refusal.Name, time.Now()) == 0 {
 				rt.record(r, route, id, audit.Event{Sender: refusal.Name, Status: http.StatusForbidden, Detail: refusal.Text})
 			}
 			rt.refuseSender(w, r, refusal)

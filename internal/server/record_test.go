@@ -65,8 +65,11 @@ func TestAudit(t *testing.T) {
 		{"reader", "GET /look", "", `reader token default GET /look /look   403 this needs the role admin; reader has read`},
 		{"reader", "POST /change", "", `reader token default POST /change /change   403 this needs the role admin; reader has read`},
 		{"operator", "POST /t/globex/change", "", `operator token globex POST /change /t/globex/change   200 `},
-		{"reader", "POST /t/globex/change", "", `reader  globex POST /change /t/globex/change   403 this sender may not use the tenant globex`},
+		{"reader", "POST /t/globex/change", "", `reader token globex POST /change /t/globex/change   403 this sender may not use the tenant globex`},
 		{"nobody", "GET /look", "", ""}, // else anyone could push older events out of the log
+		{"many", "GET /look", "", ""},   // of the same address, whose refusals are no longer logged
+		{"reader", "GET /look", "", `reader token default GET /look /look   403 this needs the role admin; reader has read`},
+		{"reader", "GET /t/globex/look", "", `reader token globex GET /look /t/globex/look   403 this sender may not use the tenant globex`},
 	} {
 		before, _ := os.ReadFile(path)
 		method, target, _ := strings.Cut(test.request, " ")
@@ -75,6 +78,9 @@ func TestAudit(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Header.Set("Authorization", "Bearer "+g.tokens[test.who])
+		for range map[string]int{"many": 100}[test.who] {
+			do(t, r)
+		}
 		do(t, r)
 		after, _ := os.ReadFile(path)
 		line, got := bufio.NewScanner(bytes.NewReader(after[len(before):])), ""
