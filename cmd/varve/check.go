@@ -95,22 +95,25 @@ func check(t terminal, args []string) error {
 }
 
 func checkOffline(t terminal, l line, o offline.CheckOptions) (*offline.CheckReport, error) {
-	d, err := openDirectory(t, l, admin.InsteadOfCheck)
-	if err != nil {
-		return nil, err
-	}
-	report, err := d.Check(context.Background(), o)
-	return report, errors.Join(err, d.Close())
+	var report *offline.CheckReport
+	err := inDirectory(t, l, admin.InsteadOfCheck, func(d *offline.Directory) (err error) {
+		report, err = d.Check(context.Background(), o)
+		return err
+	})
+	return report, err
 }
 
-// openDirectory opens the store that a command line names. instead says what to do over Cassandra.
-func openDirectory(t terminal, l line, instead string) (*offline.Directory, error) {
+// inDirectory calls do with the store that a command line names. instead says what to do over Cassandra.
+func inDirectory(t terminal, l line, instead string, do func(*offline.Directory) error) error {
 	dir, err := l.dataDir(t, instead)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	d, err := offline.Open(diskfs.Reading, dir)
-	return d, wayOut(err)
+	if err == nil {
+		err = errors.Join(do(d), d.Close())
+	}
+	return notPermitted(wayOut(err), dir)
 }
 
 // wayOut adds to the error of a store that is in use, or not there, what else can be done.

@@ -52,9 +52,8 @@ type diagnosis struct {
 }
 
 func diagnose(t terminal, args []string) error {
-	settings, rest := config.Split(args)
-	l, err := parseFlags(rest, "json?")
-	if err != nil {
+	settings, l, err := splitLine(args, "json?")
+	if err := cmp.Or(err, l.noWords()); err != nil {
 		return err
 	}
 	var d diagnosis

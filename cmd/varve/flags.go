@@ -49,9 +49,9 @@ func parseLine(args []string, names ...string) (line, error) {
 		case slices.Contains(names, name+"?") && !hasValue:
 			value = "true"
 		case !slices.Contains(names, name) && !slices.Contains(names, name+"*"):
-			return l, &usageError{fmt.Errorf("flag --%s: unknown%s", name, nearestFlag(name, names))}
+			return l, &usageError{fmt.Errorf("flag %s: unknown%s", dashed(name), nearestFlag(name, names))}
 		case !hasValue && len(args) == 0:
-			return l, &usageError{fmt.Errorf("flag --%s: needs a value", name)}
+			return l, &usageError{fmt.Errorf("flag %s: needs a value", dashed(name))}
 		case !hasValue:
 			value, args = args[0], args[1:]
 		}
@@ -70,17 +70,42 @@ func nearestFlag(name string, names []string) string {
 		known = append(known, strings.TrimRight(n, "?*"))
 	}
 	if near := config.Nearest(name, known); near != "" {
-		return "; did you mean --" + near + "?"
+		return "; did you mean " + dashed(near) + "?"
 	}
-	return "; --" + strings.Join(known, ", --") + " are taken"
+	if len(known) == 0 {
+		return "; this command takes no flags"
+	}
+	for i, n := range known {
+		known[i] = dashed(n)
+	}
+	return "; the flags are " + strings.Join(known, ", ")
+}
+
+// dashed spells a flag as the help does.
+func dashed(name string) string {
+	if len(name) == 1 {
+		return "-" + name
+	}
+	return "--" + name
+}
+
+// splitLine splits the args of a command that takes the settings of serve and, beside
+// them, flags of its own (see parseLine) and words.
+func splitLine(args []string, names ...string) (settings []string, l line, err error) {
+	own := make([]string, len(names))
+	for i, n := range names {
+		own[i] = strings.TrimRight(n, "?*")
+	}
+	settings, rest := config.Split(args, own...)
+	l, err = parseLine(rest, names...)
+	return settings, l, err
 }
 
 // parseSettings splits the args of inspect and repair: all settings, names beside
 // them (see parseLine), and words. For an embedded store, it refuses the flags of
 // settings that these commands do not use.
 func parseSettings(t terminal, args []string, names ...string) (config.Config, line, error) {
-	settings, rest := config.Split(args)
-	l, err := parseLine(rest, names...)
+	settings, l, err := splitLine(args, names...)
 	if err != nil {
 		return config.Config{}, l, err
 	}

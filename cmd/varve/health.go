@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -12,7 +13,6 @@ import (
 	"time"
 
 	"varve/internal/clip"
-	"varve/internal/config"
 	"varve/internal/remote"
 	"varve/internal/server"
 	"varve/internal/work"
@@ -68,9 +68,8 @@ func health(t terminal, args []string) error {
 // healthTarget returns the URL of the server to ask, without a path. own says that it is
 // the server that the settings describe.
 func healthTarget(t terminal, args []string) (base string, own, wait bool, err error) {
-	settings, rest := config.Split(args)
-	l, err := parseFlags(rest, "url", "wait?")
-	if err != nil {
+	settings, l, err := splitLine(args, "url", "wait?")
+	if err := cmp.Or(err, l.noWords()); err != nil {
 		return "", false, false, err
 	}
 	wait = l.flags["wait"] != ""
@@ -83,6 +82,9 @@ func healthTarget(t terminal, args []string) (base string, own, wait bool, err e
 		return healthBase(loaded.Config.Server), true, wait, nil
 	}
 	if len(settings) > 0 {
+		if _, err := load(t, settings); err != nil {
+			return "", false, false, err
+		}
 		return "", false, false, &usageError{fmt.Errorf("flags --url and %s: give one of them; with --url, settings are not read", settings[0])}
 	}
 	u, err := url.Parse(text)

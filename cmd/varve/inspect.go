@@ -53,9 +53,9 @@ func inspect(t terminal, args []string) error {
 	}
 	d, err := offline.Open(diskfs.Reading, c.DataDir)
 	if err != nil {
-		return wayOut(err)
+		return notPermitted(wayOut(err), c.DataDir)
 	}
-	return errors.Join(show(d), d.Close())
+	return notPermitted(errors.Join(show(d), d.Close()), c.DataDir)
 }
 
 // inspection returns what the words ask for.

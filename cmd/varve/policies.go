@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 
-	"varve/internal/config"
 	"varve/internal/principal"
 	"varve/internal/retention"
 	"varve/internal/units"
@@ -30,8 +29,7 @@ you can try other files. To ask a running server, use GET /admin/policies?path=P
 }
 
 func policies(t terminal, args []string) error {
-	settings, rest := config.Split(args)
-	l, err := parseLine(rest, "tenant")
+	settings, l, err := splitLine(args, "tenant")
 	if err != nil {
 		return err
 	}

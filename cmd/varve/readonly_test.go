@@ -100,14 +100,23 @@ func TestFilesOfRoot(t *testing.T) {
 			t.Errorf("varve %s: status %d, want 1 and %q\n%s", args, status, wayOut, out)
 		}
 	}
+	if err := os.Mkdir(filepath.Join(data, "spool"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if status, out := asNobody(t, "serve", "--http-addr=127.0.0.1:0", "--telnet-addr=", "--carbon-addr=", "--pickle-addr=",
+		"--data-dir="+data); status != 1 || !strings.Contains(out, wayOut) {
+		t.Errorf("a spool of root: status %d, want 1 and %q\n%s", status, wayOut, out)
+	}
 	if err := os.Chown(data, 0, 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Chmod(data, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if status, out := asNobody(t, "export", "-f", os.DevNull, "--data-dir="+data); status != 1 || !strings.Contains(out, wayOut) {
-		t.Errorf("a closed directory: status %d, want 1 and %q\n%s", status, wayOut, out)
+	for _, args := range [][]string{{"export", "-f", os.DevNull}, {"check"}, {"stats"}, {"inspect"}, {"repair"}} {
+		if status, out := asNobody(t, append(args, "--data-dir="+data)...); status != 1 || strings.Count(out, wayOut) != 1 {
+			t.Errorf("varve %s, a closed directory: status %d, want 1 and %q once\n%s", args, status, wayOut, out)
+		}
 	}
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"math"
 	"net/http"
 	"strconv"
@@ -57,10 +56,10 @@ func spaceOf(t terminal, l line, top int) (*offline.SpaceReport, error) {
 		report := &offline.SpaceReport{}
 		return report, s.Read(context.Background(), http.MethodGet, "/admin/stats?top="+strconv.Itoa(top), nil, report)
 	}
-	d, err := openDirectory(t, l, admin.InsteadOfStats)
-	if err != nil {
-		return nil, err
-	}
-	report, err := d.Space(context.Background(), offline.SpaceOptions{Top: top})
-	return report, errors.Join(err, d.Close())
+	var report *offline.SpaceReport
+	err := inDirectory(t, l, admin.InsteadOfStats, func(d *offline.Directory) (err error) {
+		report, err = d.Space(context.Background(), offline.SpaceOptions{Top: top})
+		return err
+	})
+	return report, err
 }

@@ -66,8 +66,8 @@ their owner.
 
 // tokenLine reads the arguments of a command for tokens, and where they are.
 func tokenLine(t terminal, args []string, names ...string) (path string, l line, c config.Config, err error) {
-	settings, rest := config.Split(args)
-	if l, err = parseLine(rest, names...); err != nil {
+	settings, l, err := splitLine(args, names...)
+	if err != nil {
 		return "", l, c, err
 	}
 	loaded, err := load(t, settings)

@@ -109,7 +109,7 @@ func openEmbedded(c config.Config, shelf *retention.Shelf, opening *embedded.Ope
 		return nil, err
 	}
 	if err := checkLeftSpools(c); err != nil {
-		return nil, err
+		return nil, notPermitted(err, c.DataDir)
 	}
 	if !c.Retention.Enforce {
 		shelf = nil

@@ -101,9 +101,10 @@ func (l *layers) parseFlags(args []string) ([]argument, error) {
 	return list, errors.Join(errs...)
 }
 
-// Split parts args into the flags that Load takes, with their values, and all
-// others, each in their order: for commands that take more than settings.
-func Split(args []string) (settings, rest []string) {
+// Split parts args into the flags that Load takes, with their values, and all others, each in
+// their order: for commands that take more than settings. own are the names of their own flags.
+// An unknown flag that resembles none of these is for Load, which says what was meant.
+func Split(args []string, own ...string) (settings, rest []string) {
 	root := Default()
 	_, byName := newLayers(&root).flags()
 	for len(args) > 0 {
@@ -111,11 +112,15 @@ func Split(args []string) (settings, rest []string) {
 		args = args[1:]
 		name, _, hasValue := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(word, "-"), "-"), "=")
 		f, known := byName[name]
-		if !strings.HasPrefix(word, "-") || !known && !isOwnFlag(name) {
+		setting := known || isOwnFlag(name)
+		if !strings.HasPrefix(word, "-") || !setting && Nearest(name, own) != "" {
 			rest = append(rest, word)
 			continue
 		}
 		settings = append(settings, word)
+		if !setting && len(args) > 0 && strings.HasPrefix(args[0], "-") {
+			continue
+		}
 		if !hasValue && (!known || f.value.Kind() != reflect.Bool) && len(args) > 0 {
 			settings, args = append(settings, args[0]), args[1:]
 		}

@@ -137,8 +137,11 @@ func TestSplit(t *testing.T) {
 		{"--cassandra-compression rows", "--cassandra-compression", "rows"},
 		{"--kairosdb-conf x --config", "--kairosdb-conf x --config", ""},
 		{"--dry-run --data-dir d", "--data-dir d", "--dry-run"},
+		{"--dryrun --from 1 word", "", "--dryrun --from 1 word"},
+		{"--datadir d rows --cells=3", "--datadir d", "rows --cells=3"},
+		{"--datadir --from 1", "--datadir", "--from 1"},
 	} {
-		settings, rest := Split(strings.Fields(test.args))
+		settings, rest := Split(strings.Fields(test.args), "from", "cells", "dry-run")
 		if got := strings.Join(settings, " ") + "|" + strings.Join(rest, " "); got != test.settings+"|"+test.rest {
 			t.Errorf("%q: %s", test.args, got)
 		}

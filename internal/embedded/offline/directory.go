@@ -41,7 +41,7 @@ func Open(fs vfs.FS, path string) (*Directory, error) {
 	d := &Directory{fs: fs, path: path}
 	switch _, err := fs.Stat(fs.PathJoin(path, datadir.Catalogue)); {
 	case errors.Is(err, os.ErrPermission):
-		return nil, fmt.Errorf("%w; run this command as the user of the server", err)
+		return nil, err
 	case err != nil:
 		return nil, fmt.Errorf("%s %w: %w", path, ErrNoStore, err)
 	}
