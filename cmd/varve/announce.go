@@ -21,31 +21,13 @@ func announce(w io.Writer, c config.Config, srv *server.Server) {
 	}
 	api, lines := remote.Dialable(srv.Addr("http")), remote.Dialable(srv.Addr("telnet"))
 	fmt.Fprintf(w, "Varve %s is ready.\n\n", versionText())
-	scheme := "http"
-	if c.Server.TLS.Speaks("http") {
-		scheme = "https"
-	}
-	fmt.Fprintf(w, "  HTTP    %s://%s\n", scheme, api)
-	if lines != "" {
-		secured := ""
-		if c.Server.TLS.Speaks("telnet") {
-			secured = " (TLS)"
+	for _, stream := range server.StreamNames() {
+		if addr := srv.Addr(stream); addr != "" {
+			fmt.Fprintln(w, announced(stream, remote.Dialable(addr), c.Server.TLS.Speaks(stream)))
 		}
-		fmt.Fprintf(w, "  telnet  %s%s\n", lines, secured)
-	}
-	for _, carbon := range []struct{ stream, what string }{{"carbon", "lines"}, {"pickle", "pickles"}, {"carbon_udp", "lines, UDP"}} {
-		if addr := srv.Addr(carbon.stream); addr != "" {
-			if c.Server.TLS.Speaks(carbon.stream) {
-				carbon.what += ", TLS"
-			}
-			fmt.Fprintf(w, "  carbon  %s (%s)\n", remote.Dialable(addr), carbon.what)
-		}
-	}
-	if pprof := srv.Addr("pprof"); pprof != "" {
-		fmt.Fprintf(w, "  pprof   http://%s/debug/pprof/\n", remote.Dialable(pprof))
 	}
 	fmt.Fprintf(w, "  data    %s\n\n", dir)
-	curl := fmt.Sprintf("curl -sS%s%s %s://%s", trust(c), credentials(c), scheme, api)
+	curl := fmt.Sprintf("curl -sS%s%s %s%s", trust(c), credentials(c), scheme(c.Server.TLS.Speaks("http")), api)
 	if c.Auth.Enabled {
 		fmt.Fprintf(w, "Create a token, if there is none yet:\n  TOKEN=$(varve token create me --role read,write%s)\n", tokenPlace(c))
 	}
@@ -56,6 +38,38 @@ func announce(w io.Writer, c config.Config, srv *server.Server) {
 		fmt.Fprintf(w, "Send a first point:\n  echo \"put demo.load $(date +%%s) 1.5 host=a\" | nc -w 1 %s %s\n", host, port)
 	}
 	fmt.Fprintf(w, "Read it back:\n  %s/api/v1/datapoints/query -d '%s'\n\nCtrl-C stops the server.\n", curl, firstQuery)
+}
+
+// announced is the line about a stream.
+func announced(stream, addr string, secured bool) string {
+	name, notes := stream, []string(nil)
+	switch stream {
+	case "http":
+		return "  HTTP    " + scheme(secured) + addr
+	case "pprof":
+		return "  pprof   " + scheme(secured) + addr + "/debug/pprof/"
+	case "carbon":
+		notes = []string{"lines"}
+	case "pickle":
+		name, notes = "carbon", []string{"pickles"}
+	case "carbon_udp":
+		name, notes = "carbon", []string{"lines, UDP"}
+	}
+	if secured {
+		notes = append(notes, "TLS")
+	}
+	line := fmt.Sprintf("  %-7s %s", name, addr)
+	if len(notes) > 0 {
+		line += " (" + strings.Join(notes, ", ") + ")"
+	}
+	return line
+}
+
+func scheme(secured bool) string {
+	if secured {
+		return "https://"
+	}
+	return "http://"
 }
 
 // tokenPlace returns the flags with which varve token uses the server's token file.

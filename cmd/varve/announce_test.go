@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"varve/internal/config"
+	"varve/internal/server"
 	"varve/internal/server/tlstest"
 )
 
@@ -26,7 +27,8 @@ func TestAnnounceOverTLS(t *testing.T) {
 	if err := errors.Join(os.WriteFile(c.Server.TLS.CertFile, cert, 0o600), os.WriteFile(c.Server.TLS.KeyFile, key, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	c.Server.HTTPAddr, c.Server.TelnetAddr, c.Server.CarbonAddr, c.Server.PickleAddr = "127.0.0.1:0", "127.0.0.1:0", "", ""
+	c.Server.HTTPAddr, c.Server.TelnetAddr, c.Server.CarbonAddr, c.Server.PickleAddr = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
+	c.Server.PprofAddr, c.Server.CarbonUDPAddr = "127.0.0.1:0", "127.0.0.1:0"
 	srv := mountedServer(t, c)
 	defer runServer(t, srv)()
 	var said strings.Builder
@@ -46,5 +48,13 @@ func TestAnnounceOverTLS(t *testing.T) {
 	}
 	if !strings.Contains(said.String(), "telnet  "+srv.Addr("telnet")+" (TLS)\n") {
 		t.Errorf("telnet is not said to use TLS:\n%s", &said)
+	}
+	for _, stream := range server.StreamNames() {
+		if !strings.Contains(said.String(), srv.Addr(stream)) {
+			t.Errorf("%s is not announced:\n%s", stream, &said)
+		}
+	}
+	if want := "https://" + srv.Addr("pprof") + "/debug/pprof/\n"; !strings.Contains(said.String(), want) {
+		t.Errorf("want %q:\n%s", want, &said)
 	}
 }

@@ -183,9 +183,11 @@ func (d *daemon) run(reloads *admin.Reloader, hangups admin.Hangups, began time.
 }
 
 func (d *daemon) tellReady(after time.Duration) {
-	srv := d.server
-	d.log.Info("ready", "version", versionText(), "http", srv.Addr("http"), "telnet", srv.Addr("telnet"), "carbon", srv.Addr("carbon"), "pickle", srv.Addr("pickle"), "carbon_udp", srv.Addr("carbon_udp"),
-		"store", d.c.Store, "data_dir", d.c.DataDir, "tenants", len(d.instances), "after", after.Round(time.Millisecond))
+	said := []any{"version", versionText()}
+	for _, stream := range server.StreamNames() {
+		said = append(said, stream, d.server.Addr(stream))
+	}
+	d.log.Info("ready", append(said, "store", d.c.Store, "data_dir", d.c.DataDir, "tenants", len(d.instances), "after", after.Round(time.Millisecond))...)
 }
 
 // newKeeper returns the keeper that authenticates senders, nil without authentication.

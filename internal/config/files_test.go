@@ -26,6 +26,31 @@ func TestWithinFiles(t *testing.T) {
 	}
 }
 
+// Connections counts each listener that takes connections of clients.
+func TestEveryListenerTakesFiles(t *testing.T) {
+	for _, on := range Default().Server.Addresses() {
+		if on.Network != "tcp" || on.Key == "pprof_addr" {
+			continue
+		}
+		c := Default()
+		l := newLayers(&c)
+		for _, each := range c.Server.Addresses() {
+			addr := ""
+			if each.Key == on.Key {
+				addr = "127.0.0.1:1"
+			}
+			l.set(l.byKey["server."+each.Key], addr, "test")
+		}
+		if c.Connections() == 0 {
+			t.Errorf("Connections leaves out %s: add its listener and its limit to files.go", on.Key)
+		}
+		all, few := c.Connections(), c.WithinFiles(2).Connections()
+		if few >= all {
+			t.Errorf("WithinFiles does not lower the limit of %s (files.go): %d connections", on.Key, few)
+		}
+	}
+}
+
 // Listeners that are off take nothing from others, and readers that follow timelines leave
 // half of the connections to requests.
 func TestWithinFilesOfListeners(t *testing.T) {
