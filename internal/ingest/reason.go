@@ -42,13 +42,15 @@ const (
 	reasons
 )
 
-var reasonNames = [reasons]string{
+var reasonNames = [...]string{
 	"bad_command", "bad_syntax", "bad_name", "bad_tag", "no_tags", "bad_time",
 	"bad_value", "not_finite", "bad_type", "bad_ttl", "expired", "bad_utf8", "name_too_long", "series_too_long",
 	"too_many_tags", "value_too_long", "line_too_long", "body_too_large",
 	"too_slow", "unterminated", "new_series_rate", "max_series", "max_series_memory", "unavailable", "refused",
 	"other_protocol", "forbidden",
 }
+
+var _ [reasons]struct{} = [len(reasonNames)]struct{}{} // each reason has a name
 
 func (r Reason) String() string { return reasonNames[r] }
 
