@@ -119,17 +119,19 @@ func healthClient(own bool) (*http.Client, error) {
 	return &http.Client{Timeout: healthTimeout, Transport: transport}, nil
 }
 
-// waitHealthy returns when the server is healthy. It has no limit of its own while something
-// listens: the caller bounds how long a store may take to open.
+// waitHealthy returns when the server is healthy. It has no limit of its own while the server
+// answers that it is not: the caller bounds how long a store may take to open.
 func waitHealthy(ctx context.Context, client *http.Client, base string) error {
 	heard := time.Now()
 	for {
-		answered, err := askHealth(client, base)
+		status, err := askHealth(client, base)
 		switch {
 		case err == nil:
 			return nil
-		case answered:
+		case status >= http.StatusInternalServerError:
 			heard = time.Now()
+		case status != 0: // not from a server that is starting: waiting does not help
+			return err
 		case time.Since(heard) > healthSilence:
 			return fmt.Errorf("no server has answered for %s: %w", healthSilence, err)
 		}
@@ -139,16 +141,16 @@ func waitHealthy(ctx context.Context, client *http.Client, base string) error {
 	}
 }
 
-// askHealth returns nil if the server is healthy, and whether it answered at all.
-func askHealth(client *http.Client, base string) (answered bool, err error) {
+// askHealth returns nil if the server is healthy, and the status of its answer, 0 without one.
+func askHealth(client *http.Client, base string) (status int, err error) {
 	response, err := client.Get(base + "/api/v1/health/check")
 	if err != nil {
-		return false, fmt.Errorf("ask %s for its health: %w", base, remote.Unreached(err))
+		return 0, fmt.Errorf("ask %s for its health: %w", base, remote.Unreached(err))
 	}
 	defer response.Body.Close()
 	switch response.StatusCode {
 	case http.StatusNoContent:
-		return true, nil
+		return response.StatusCode, nil
 	case http.StatusBadRequest: // perhaps from a port that speaks TLS; the answer says so
 		var answer struct {
 			Errors []string `json:"errors"`
@@ -156,11 +158,11 @@ func askHealth(client *http.Client, base string) (answered bool, err error) {
 		_ = json.NewDecoder(io.LimitReader(response.Body, 64<<10)).Decode(&answer)
 		text := strings.Join(answer.Errors, "; ")
 		if strings.HasPrefix(text, remote.PlainFault) {
-			return true, fmt.Errorf("ask %s for its health: %s; use --url %s, or the settings of the server, for example its --config", base, remote.PlainFault, "https"+strings.TrimPrefix(base, "http"))
+			return response.StatusCode, fmt.Errorf("ask %s for its health: %s; use --url %s, or the settings of the server, for example its --config", base, remote.PlainFault, "https"+strings.TrimPrefix(base, "http"))
 		}
-		return true, fmt.Errorf("ask %s for its health: %s %s", base, response.Status, clip.Text(text, 200))
+		return response.StatusCode, fmt.Errorf("ask %s for its health: %s %s", base, response.Status, clip.Text(text, 200))
 	}
-	return true, fmt.Errorf("%s is not healthy: %s%s", base, response.Status, failedChecks(client, base))
+	return response.StatusCode, fmt.Errorf("%s is not healthy: %s%s", base, response.Status, failedChecks(client, base))
 }
 
 // failedChecks lists the checks that the status of a server does not report as OK.

@@ -54,6 +54,7 @@ func TestHealthOverTLS(t *testing.T) {
 	defer plain.Close()
 	want := "ask " + plain.URL + " for its health: this port speaks TLS; use --url https" + strings.TrimPrefix(plain.URL, "http") + ", or the settings of the server, for example its --config\n"
 	wantRun(t, 1, []string{want}, "health", "--url", plain.URL)
+	wantRun(t, 1, []string{want}, "health", "--url", plain.URL, "--wait") // waiting would not help
 	wantRun(t, 1, []string{want}, "health", "--http-addr", strings.TrimPrefix(plain.URL, "http://"))
 }
 

@@ -83,7 +83,7 @@ func (p *preflight) lookAtSize(ctx context.Context) error {
 	}
 	if rate := p.o.CoverRate; rate > 0 {
 		took := coverTime(n, partitions, rate)
-		p.add(Good, "coverage", fmt.Sprintf("some %s until selective queries are quick everywhere: %d row keys (read.cover_rate) and 50 metrics and row times a second, "+
+		p.add(Good, "coverage", fmt.Sprintf("some %s until selective queries are quick everywhere: %d row keys (cassandra.read.cover_rate) and 50 metrics and row times a second, "+
 			"from half an hour after the start on; those that a query needs come first", seconds(int64(took/time.Second)), rate), "")
 	}
 	took := repairTime(n, partitions)
