@@ -23,7 +23,11 @@ func (s *Store) Append(ctx context.Context, b *store.Batch) error {
 	if err := s.waitForRoom(ctx); err != nil {
 		return err
 	}
-	err := s.log.Append(ctx, b, func(e *writelog.Encoder) (writelog.Entry, error) { return s.apply(e, b), nil })
+	late := s.arrivesLate(b)
+	err := s.log.Append(ctx, b, func(e *writelog.Encoder) (writelog.Entry, error) {
+		s.order.late = s.order.late || late
+		return s.apply(e, b), nil
+	})
 	if err != nil {
 		return err
 	}

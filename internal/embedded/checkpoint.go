@@ -49,7 +49,7 @@ func (s *Store) checkpointer(ctx context.Context) {
 // swap is what a checkpoint has to write: everything logged before log.
 type swap struct {
 	head      *head.Head
-	since     time.Time // of its first samples
+	late      bool // see arrivesLate
 	log       wal.Segment
 	define    []record.Definition
 	forget    []model.SeriesNumber
@@ -136,15 +136,14 @@ func (s *Store) swapHead() (*swap, error) {
 		return nil, fmt.Errorf("start a log segment: %w", err)
 	}
 	sw := &swap{
-		head: s.active.Load(), since: s.headSince, log: segment,
+		head: s.active.Load(), late: s.order.late, log: segment,
 		define: s.order.define, forget: s.order.forget,
 		deletions: s.order.deletions,
 		next:      s.series.NextID(),
 	}
-	s.order.define, s.order.forget = nil, nil
+	s.order.define, s.order.forget, s.order.late = nil, nil, false
 	fresh := s.newHead()
 	s.active.Store(fresh)
-	s.headSince = s.now()
 	s.frozenRecords.Store(sw.head.Records())
 	s.frozenBytes.Store(sw.head.Expanded() + s.definedBytes.Swap(0))
 	s.publish(func(st *state) {

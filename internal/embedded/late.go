@@ -1,10 +1,14 @@
 package embedded
 
 import (
+	"math"
+	"slices"
 	"time"
 
 	"varve/internal/blockfile"
+	"varve/internal/model"
 	"varve/internal/retention"
+	"varve/internal/store"
 )
 
 // A client that gets no answer sends its samples again: an interrupted import, or a relay after
@@ -13,31 +17,47 @@ import (
 // that arrive in time stay in files for as long as the first stage lasts. Late samples are old
 // enough for a coarser stage when they arrive, so they are held back for Config.LateHold.
 
-// lateOf returns the current time twice if some samples of a head were old enough for a coarser
-// stage when they arrived, or may have been by rules that are not known here, else none.
-func (s *Store) lateOf(sw *swap) (late blockfile.Late) {
-	nowMS := s.now().UnixMilli()
-	if s.policies.unknown {
-		return blockfile.Late{FirstMS: nowMS, LastMS: nowMS}
-	}
+// arrivesLate reports whether some samples of a batch are old enough for a coarser stage.
+func (s *Store) arrivesLate(b *store.Batch) bool {
 	book := s.book()
 	if book == nil || len(book.Rules) == 0 || s.cfg.LateHold == 0 {
-		return late
+		return false
 	}
-	borders := map[*retention.Rule]int64{}
-	for id := range sw.head.Series() {
-		rule := s.policyOf(id).Rule
-		if rule == nil {
-			continue
+	nowMS, border := s.now().UnixMilli(), int64(math.MinInt64)
+	for i := range book.Rules {
+		border = max(border, book.Rules[i].Stages.SamplesFromMS(nowMS))
+	}
+	old := func(sample store.Sample) bool { return sample.TimeMS < border }
+	if !slices.ContainsFunc(b.Samples, old) {
+		return false
+	}
+	st := s.acquire() // so that no id is reused meanwhile: see reuseIDs
+	defer s.release(st)
+	return slices.ContainsFunc(b.Samples, func(sample store.Sample) bool {
+		return old(sample) && s.isLate(model.SeriesNumber(sample.Ref), sample.TimeMS, nowMS)
+	})
+}
+
+// isLate reports whether a sample of a time is old enough for a coarser stage.
+func (s *Store) isLate(id model.SeriesNumber, ms, nowMS int64) bool {
+	rule := s.policyOf(id).Rule
+	return rule != nil && ms < rule.Stages.SamplesFromMS(nowMS)
+}
+
+// lateOf returns the current time twice if some samples of a head were old enough for a coarser
+// stage when they arrived, or may have been by rules that are not known here, else none. Those that
+// a start found in the log count as having arrived then.
+func (s *Store) lateOf(sw *swap) (late blockfile.Late) {
+	nowMS := s.now().UnixMilli()
+	held := s.policies.unknown || sw.late
+	if !held && s.cfg.LateHold > 0 && s.book() != nil {
+		for id := range sw.head.Series() {
+			span, _ := sw.head.Span(id)
+			held = held || s.isLate(id, span.StartMS, s.opened.UnixMilli())
 		}
-		border, ok := borders[rule]
-		if !ok {
-			border = rule.Stages.Plan(sw.since.UnixMilli()).Border(0)
-			borders[rule] = border
-		}
-		if span, _ := sw.head.Span(id); span.StartMS < border {
-			return blockfile.Late{FirstMS: nowMS, LastMS: nowMS}
-		}
+	}
+	if held {
+		late = blockfile.Late{FirstMS: nowMS, LastMS: nowMS}
 	}
 	return late
 }

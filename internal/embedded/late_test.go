@@ -284,6 +284,35 @@ func TestSamplesInTimeAreNotHeldBack(t *testing.T) {
 	}
 }
 
+// TestSamplesThatWereInTimeForTheHead: a sample is late if it is old enough for a coarser stage when it
+// arrives, even if it was not when its head began: a while before, or hours before if the disk was full.
+func TestSamplesThatWereInTimeForTheHead(t *testing.T) {
+	for name, idle := range map[string]int64{"ten minutes": lateHour / 6, "ten hours": 10 * lateHour} {
+		t.Run(name, func(t *testing.T) {
+			f := newLateTest(t)
+			f.must(t, f.checkpoint())
+			f.pass(idle)
+			from := (f.nowMS.Load()-lateHour)/60_000*60_000 - lateHour/12
+			var times []int64
+			for i := range int64(30) {
+				times = append(times, from+i*10_000)
+			}
+			f.write("thin.double", model.TypeDouble, times...)
+			f.must(t, f.checkpoint())
+			f.pass(lateHour)
+			f.write("thin.double", model.TypeDouble, times[3:20]...) // again
+			f.must(t, f.checkpoint())
+			f.pass(lateHour)
+			f.check("sent again")
+			f.pass(25 * lateHour)
+			f.check("folded")
+			if buckets, samples := f.parts(); buckets == 0 || samples != 0 {
+				t.Errorf("a day later there are %d buckets and %d samples", buckets, samples)
+			}
+		})
+	}
+}
+
 // TestLateSamplesThatGoOn hold the fold back for two days, not forever, and those after it again.
 func TestLateSamplesThatGoOn(t *testing.T) {
 	f := newLateTest(t)

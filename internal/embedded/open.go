@@ -131,7 +131,6 @@ func newStore(fs vfs.FS, dir string, cfg Config, o Options) *Store {
 	s.policies.shelf, s.policies.unknown = o.Book, o.RulesUnknown
 	s.opened = s.now()
 	s.rulesSeen, s.rulesChangedMS = s.book(), s.opened.UnixMilli() // the last run may have had others
-	s.headSince = s.opened
 	s.growth.Begin(s.now())
 	s.memory = machine.Memory()
 	s.diskRoom.Store(math.MaxInt64)

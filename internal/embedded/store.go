@@ -130,6 +130,7 @@ type Store struct {
 		unsynced    []loggedDeletion     // the last deletions; see undurable
 		erasing     *erasing             // the deletion that the active head has not applied, or nil
 		doubtful    *roaring.Bitmap      // series that may be empty, after deletes that were cancelled; nil = none
+		late        bool                 // the active head has samples that arrived late, see arrivesLate
 	}
 
 	leaving  leaving
@@ -145,7 +146,6 @@ type Store struct {
 	held    map[*state]struct{} // states with refs > 0
 
 	active      atomic.Pointer[head.Head] // changed under order
-	headSince   time.Time                 // no sample of active arrived earlier, but for those of the log; guarded by installing
 	frozenBytes atomic.Int64
 
 	// frozenRecords is the number of series that the frozen head has room for. It decides how large heads

@@ -43,6 +43,15 @@ func (s Stages) Plan(nowMS int64) Plan {
 // OldestMS is the first time of a plan.
 func (s Stages) OldestMS(nowMS int64) int64 { return s.Plan(nowMS)[0].FromMS }
 
+// SamplesFromMS is the time from which samples stay as they were sent: the Border of samples of a plan.
+// Without stages, all do.
+func (s Stages) SamplesFromMS(nowMS int64) int64 {
+	if len(s) == 0 {
+		return math.MinInt64
+	}
+	return model.Floor(nowMS-s[0].Keep*1000, s[min(1, len(s)-1)].Step*1000)
+}
+
 // At returns the index of the span that contains ms, -1 before the first span.
 func (p Plan) At(ms int64) int {
 	i := len(p) - 1

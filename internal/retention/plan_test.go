@@ -38,6 +38,17 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// TestSamplesFrom is the border of samples in the plan of the same time.
+func TestSamplesFrom(t *testing.T) {
+	for _, stages := range []Stages{{{10, 3600}}, {{10, 3600}, {60, 86_400}}, {{1, 3600}, {60, 3601}, {3600, 7200}}} {
+		for now := int64(-7_200_000); now < 1_700_000_000_000; now += 98_765_432_101 {
+			if got, want := stages.SamplesFromMS(now), stages.Plan(now).Border(0); got != want {
+				t.Errorf("%v at %d: %d, want %d", stages, now, got, want)
+			}
+		}
+	}
+}
+
 // TestPlanOfCloseStages: spans do not overlap if two stages are kept for nearly the
 // same time.
 func TestPlanOfCloseStages(t *testing.T) {
