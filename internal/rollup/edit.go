@@ -95,6 +95,11 @@ func (s *Scheduler) put(ctx context.Context, t *task, replace bool) error {
 				return err
 			}
 		}
+		if now := s.now().UnixMilli(); !there {
+			if err := s.catalogue.setJSON(ctx, watermarkKey, t.id, watermarks{storedAt: {UntilMS: now, RunMS: now}}); err != nil {
+				return err
+			}
+		}
 		if err := s.catalogue.set(ctx, configKey, t.id, t.json); err != nil {
 			return err
 		}

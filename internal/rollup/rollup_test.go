@@ -333,6 +333,37 @@ func TestDowntime(t *testing.T) {
 	})
 }
 
+// TestDowntimeBeforeTheFirstRun: a task computes all buckets since it was stored, even if the server is down
+// or restarted when the first run is due.
+func TestDowntimeBeforeTheFirstRun(t *testing.T) {
+	for name, down := range map[string][]time.Duration{
+		"long": {5 * time.Hour}, "not yet due": {time.Minute, time.Minute}, "restarts": {50 * time.Minute, 50 * time.Minute, 50 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHarness(t)
+				h.start()
+				h.do(200, "POST", "/api/v1/rollups", taskJSON("t", hour, minute, ""))
+				h.put("src", "a", 7, at(0, 0, 7), at(0, 1, 0))
+				time.Sleep(2 * time.Minute)
+				for _, d := range down {
+					h.stop()
+					time.Sleep(d)
+					h.restart(nil)
+					h.start()
+				}
+				time.Sleep(time.Second)
+				if name == "not yet due" {
+					h.wantPoints("dst", "")
+					time.Sleep(56 * time.Minute)
+				}
+				h.wantPoints("dst", "{host=a,saved_from=src} 2000-01-01T00:00 7\n{host=a,saved_from=src} 2000-01-01T00:01 7")
+				h.stop()
+			})
+		})
+	}
+}
+
 func TestBrokenOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)

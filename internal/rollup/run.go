@@ -385,7 +385,8 @@ func (p *pass) advance(ctx context.Context, marks watermarks, before *status) er
 		start = max(start, min(mark.UntilMS, p.grid.Next(now-life)))
 	}
 	if !known {
-		if first := firstStart(t, p, before, now); first < start || !former {
+		ran := min(now, marks.firstRun(t, s.now()).UnixMilli())
+		if first := firstStart(t, p, before, ran); first < start || !former {
 			start = first
 		}
 		if err := store(downsample.Watermark{UntilMS: start, RunMS: now}); err != nil { // the start survives a failed first run
@@ -411,7 +412,7 @@ func (s *Scheduler) complain(t *task, complaint string) {
 }
 
 // firstStart is where a roll-up without a watermark begins: at the task's last
-// execution, if KairosDB has run it, else one interval and one bucket back.
+// execution, if KairosDB has run it, else one interval and one bucket before the time of its first run.
 func firstStart(t *task, p *pass, before *status, now int64) int64 {
 	if before != nil && before.lastExecution() > 0 {
 		return before.lastExecution()
@@ -442,7 +443,7 @@ func (t *task) former(marks watermarks) (lowest downsample.Watermark, found bool
 		own[src.key] = true
 	}
 	for key, m := range marks {
-		if own[key] {
+		if own[key] || key == storedAt {
 			continue
 		}
 		if !found {

@@ -553,15 +553,16 @@ func (s *Scheduler) load(ctx context.Context, modified time.Time) error {
 	return nil
 }
 
-// firstDue is when a task found in the store is due: one interval after its last run,
-// or after now if it has never run.
+// firstDue is when a task found in the store is due: one interval after its last run, or after it was
+// stored if it has never run. If only KairosDB knows when, it is one interval after now.
 func (s *Scheduler) firstDue(ctx context.Context, t *task) (time.Time, error) {
 	st, err := s.catalogue.status(ctx, t.id)
 	if err != nil {
 		return time.Time{}, err
 	}
 	if st == nil || st.lastExecution() == 0 {
-		return t.next(s.now()), nil
+		marks, err := s.catalogue.watermarks(ctx, t.id)
+		return marks.firstRun(t, s.now()), err
 	}
 	return t.next(time.UnixMilli(st.lastExecution())), nil
 }
