@@ -493,3 +493,27 @@ func TestLongestLife(t *testing.T) {
 		}
 	}
 }
+
+// TestRepairOfEmptyNames: string_index and row_keys take an empty name of a metric, which the other
+// index tables refuse. Such rows are left.
+func TestRepairOfEmptyNames(t *testing.T) {
+	b := newBench(t, keyspacetest.OwnKeyspace(), write.DefaultConfig(), "")
+	d := b.deleter(noNodes(), time.Now)
+	b.write(new(keyspacetest.Memory).Longs(keyspacetest.LongSeries(b.Name("m"), "k", "v"), 0, keyspacetest.SomeTime))
+	exec := func(text string, args ...any) {
+		t.Helper()
+		if err := b.KS.Session.Exec(b.Ctx, &cql.Statement{Name: "test", Text: text}, b.Stamp, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := b.KS.Spec.RowTime(keyspacetest.SomeTime)
+	exec("INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte("metric_names"), "", []byte{0})
+	tags := cql.TagMap{Tags: model.MustTags("k", "v")}
+	exec("INSERT INTO row_keys (metric, table_name, row_time, data_type, tags) VALUES (?, ?, ?, ?, ?)", "", "data_points", at, "kairos_long", tags)
+	for _, dry := range []bool{true, false} {
+		report, err := d.Repair(b.Ctx, RepairOptions{DryRun: dry})
+		if err != nil || report.Changes() != 0 || report.RowKeys != 1 || report.Names != 1 {
+			t.Errorf("dry run %t: %+v, %v", dry, report, err)
+		}
+	}
+}

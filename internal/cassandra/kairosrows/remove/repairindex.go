@@ -35,6 +35,9 @@ func (r *repair) rowKeys(ctx context.Context, from, to int64) error {
 	var rowTime cql.Millis
 	var token int64
 	for rows.Scan(&metric, nil, &rowTime, &token) {
+		if metric == "" { // the other index tables refuse it: see indexable
+			continue
+		}
 		if err := r.rowKeysOf(ctx, rowkey.Partition{Metric: metric, TimeMS: rowTime.MS}); err != nil {
 			return err
 		}
@@ -266,6 +269,9 @@ func (r *repair) names(ctx context.Context, _, _ int64) error {
 	var raw cql.Raw
 	for rows.Scan(&raw) {
 		metric := string(raw)
+		if metric == "" {
+			continue
+		}
 		if r.report.Names++; r.report.Names%repairChunk == 0 {
 			r.tell()
 		}
