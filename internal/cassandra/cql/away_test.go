@@ -31,6 +31,49 @@ func until(t *testing.T, limit time.Duration, what string, ok func() bool) {
 	}
 }
 
+// TestOtherPrograms: what is wrong is told if hosts does not name nodes of Cassandra.
+func TestOtherPrograms(t *testing.T) {
+	listen := func(answer string) string {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				t.Cleanup(func() { c.Close() })
+				fmt.Fprint(c, answer)
+			}
+		}()
+		return l.Addr().String()
+	}
+	web := listen("HTTP/1.1 400 Bad Request\r\n\r\n")
+	for _, c := range []struct {
+		host string
+		tls  bool
+		want string
+	}{
+		{web, false, "another program than Cassandra"},
+		{web, true, "does not speak TLS"},
+		{listen(""), false, "nothing answers"},
+		{"node.invalid", false, "hosts node.invalid"},
+	} {
+		config := cqltest.Config(c.host)
+		config.TLS.Enabled = c.tls
+		config.ConnectTimeout = time.Second
+		s, err := cql.Open(config, cql.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		until(t, 30*time.Second, "told that "+c.want, func() bool { return strings.Contains(s.State().Reason, c.want) })
+	}
+}
+
 // TestAbsentAtStart: a session opens without a cluster, says so, fails at once
 // meanwhile, and works when the cluster is there.
 func TestAbsentAtStart(t *testing.T) {

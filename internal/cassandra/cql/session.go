@@ -650,12 +650,20 @@ func explain(err error, c Config) string {
 		return "cassandra asks for a user and a password: set username and password_file (" + text + ")"
 	case has("username and/or password are incorrect", "bad credentials", "failed to authenticate", "provided username"):
 		return fmt.Sprintf("cassandra refuses the password of user %q: set the right one (%s)", c.Username, text)
+	case has("first record does not look like a tls handshake"):
+		return "the node does not speak TLS: unset tls.enabled, or name the port at which it does (" + text + ")"
 	case has("x509", "certificate", "tls"):
 		return "the TLS connection fails: see tls.ca_file, tls.cert_file and tls.verify_host (" + text + ")"
 	case errors.Is(err, gocql.ErrNoConnections):
 		return "no node is connected"
 	case !c.TLS.Enabled && has("connection reset", "eof"):
 		return "the node closes the connection: if it requires TLS, set tls.enabled (" + text + ")"
+	case has("failed to resolve any"):
+		return "no address is known for any of the hosts " + strings.Join(c.Hosts, ", ") + ": check the names, and the name service of this machine"
+	case has("unsupported protocol response version", "which host id it has"):
+		return "another program than Cassandra answers: hosts must name the native_transport_port of nodes, by default 9042 (" + text + ")"
+	case has("no response"):
+		return "connections are accepted and nothing answers: the node hangs, or another program has its address (" + text + ")"
 	}
 	return text
 }
