@@ -55,6 +55,12 @@ func openTenants(t *testing.T, dir string, change func(*tenant.Config), names ..
 		}
 		c.Tenants = append(c.Tenants, one)
 	}
+	return openConfigured(t, c)
+}
+
+// openConfigured is openTenants with any configuration.
+func openConfigured(t *testing.T, c config.Config) *tenantsOf {
+	t.Helper()
 	registry := prometheus.NewRegistry()
 	instances, front, err := openAll(c, registry, io.Discard)
 	if err != nil {
@@ -360,6 +366,34 @@ func TestMissingTenants(t *testing.T) {
 	rename(t, acme, filepath.Join(t.TempDir(), "acme"))
 	openTenants(t, dir, nil).instances.Close() // forgets it
 	openTenants(t, dir, nil, "acme").instances.Close()
+}
+
+// A server does not start without a tenant whose points wait for Cassandra: they are nowhere else.
+func TestUnlistedTenantsWhosePointsWait(t *testing.T) {
+	without := config.Default()
+	without.Store, without.DataDir, without.Cassandra.Hosts = config.Cassandra, t.TempDir(), []string{cqltest.ClosedPort(t)}
+	with := without
+	for _, name := range []string{"acme", "idle"} {
+		var one tenant.Config
+		one.SetDefaults()
+		one.Name = name
+		with.Tenants = append(with.Tenants, one)
+	}
+	w := openConfigured(t, with)
+	w.want("acme", "POST", "/api/v1/datapoints", `{"name":"m","tags":{"h":"a"},"datapoints":[[1,1]]}`)
+	w.instances.Close()
+	for _, kind := range []string{config.Cassandra, config.Embedded} {
+		without.Store = kind
+		all, _, err := openAll(without, prometheus.NewRegistry(), io.Discard)
+		want := "1 samples in " + filepath.Join(config.TenantDir(with.DataDir, "acme"), "spool") + " wait for keyspace kairosdb_acme, but tenants no longer has acme. Start with"
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "idle") {
+			t.Errorf("%s: %v, want %s", kind, err, want)
+		}
+		if err == nil {
+			all.Close()
+		}
+	}
+	openConfigured(t, with).instances.Close()
 }
 
 func rename(t *testing.T, from, to string) {

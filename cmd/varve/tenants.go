@@ -35,10 +35,13 @@ type census struct {
 	known  map[string]bool // by the store
 }
 
-// openCensus returns an error if the directory of a tenant is missing. It logs which tenants have
-// data, but are not in the configuration. Over Cassandra, and with a nil census, there is nothing
-// to compare.
+// openCensus returns an error if the directory of a tenant is missing, or if points or events of a
+// tenant that is not in the configuration wait for Cassandra. It logs which tenants have data, but
+// are not in the configuration. Over Cassandra, and with a nil census, there is nothing else to compare.
 func openCensus(ctx context.Context, c config.Config, s store.Store, log *slog.Logger) (*census, error) {
+	if err := checkUnlisted(c); err != nil {
+		return nil, err
+	}
 	values, ok := store.As[store.KeyValues](s)
 	if !ok || c.Store == config.Cassandra {
 		return nil, nil
@@ -88,6 +91,24 @@ func (c *census) tell(doing, name string, err error) {
 	if err != nil {
 		c.log.Warn("cannot "+doing+"; the next start tries again", "tenant", name, "error", err)
 	}
+}
+
+// checkUnlisted reports what waits for Cassandra in directories of tenants that are not in the configuration.
+func checkUnlisted(c config.Config) error {
+	parent := filepath.Dir(config.TenantDir(c.DataDir, "any"))
+	dirs, err := os.ReadDir(parent)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("look for data of tenants: %w", err)
+	}
+	var errs []error
+	for _, dir := range dirs {
+		if name := dir.Name(); dir.IsDir() && !c.HasTenant(name) {
+			of := c
+			of.DataDir = filepath.Join(parent, name)
+			errs = append(errs, checkLeftSpools(of, fmt.Sprintf("tenants no longer has %s. Start with this tenant and POST /t/%s/admin/flush; or remove the directory, and they are lost", name, name)))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // tellUnlisted logs which tenants have a store that no sender can reach.

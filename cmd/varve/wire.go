@@ -108,7 +108,8 @@ func openEmbedded(c config.Config, shelf *retention.Shelf, opening *embedded.Ope
 	if err := checkDataDir(c.DataDir); err != nil {
 		return nil, err
 	}
-	if err := checkLeftSpools(c); err != nil {
+	if err := checkLeftSpools(c, "the settings say store: embedded. Start with store: cassandra and POST /admin/flush; "+
+		"or start with another data_dir, and keep this one until they are stored; or remove the directory, and they are lost"); err != nil {
 		return nil, notPermitted(err, c.DataDir)
 	}
 	if !c.Retention.Enforce {
@@ -171,9 +172,9 @@ func notPermitted(err error, dir string) error {
 }
 
 // checkLeftSpools reports what a server over Cassandra has acknowledged in this data directory
-// and not delivered. The embedded store would not show it.
-func checkLeftSpools(c config.Config) error {
-	return errors.Join(cassandra.CheckLeftSpools(diskfs.Data, c.DataDir, c.Cassandra.Spool), spooled.CheckLeft(diskfs.Data, filepath.Join(c.DataDir, spoolDir)))
+// and not delivered, if the present settings would not deliver it: but is why, and what to do.
+func checkLeftSpools(c config.Config, but string) error {
+	return errors.Join(cassandra.CheckLeftSpools(diskfs.Data, c.DataDir, c.Cassandra.Spool, but), spooled.CheckLeft(diskfs.Data, filepath.Join(c.DataDir, spoolDir), but))
 }
 
 // damagedStore says what to do about a file of the store in dir that cannot be read.

@@ -11,9 +11,9 @@ import (
 	"varve/internal/spool"
 )
 
-// CheckLeftSpools reports acknowledged samples below dir that wait for Cassandra. A server that
-// no longer uses Cassandra calls it, because it would not show these samples.
-func CheckLeftSpools(fsys vfs.FS, dir string, cfg spool.Config) error {
+// CheckLeftSpools reports acknowledged samples below dir that wait for Cassandra, for a server that
+// would not write or show them. but is why, and what to do.
+func CheckLeftSpools(fsys vfs.FS, dir string, cfg spool.Config, but string) error {
 	dirs := []string{fsys.PathJoin(dir, spoolName)}
 	all := fsys.PathJoin(dir, spoolsName)
 	names, err := fsys.List(all)
@@ -27,12 +27,12 @@ func CheckLeftSpools(fsys vfs.FS, dir string, cfg spool.Config) error {
 	}
 	var errs []error
 	for _, d := range dirs {
-		errs = append(errs, checkLeftSpool(fsys, d, cfg))
+		errs = append(errs, checkLeftSpool(fsys, d, cfg, but))
 	}
 	return errors.Join(errs...)
 }
 
-func checkLeftSpool(fsys vfs.FS, dir string, cfg spool.Config) error {
+func checkLeftSpool(fsys vfs.FS, dir string, cfg spool.Config, but string) error {
 	if _, err := fsys.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -43,8 +43,7 @@ func checkLeftSpool(fsys vfs.FS, dir string, cfg spool.Config) error {
 	if left.waiting == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d samples in %s wait for %s, but the settings say store: embedded. Start with store: cassandra and POST /admin/flush; "+
-		"or start with another data_dir, and keep this one until its samples are written; or remove the directory, and they are lost", left.waiting, dir, left.owner)
+	return fmt.Errorf("%d samples in %s wait for %s, but %s", left.waiting, dir, left.owner, but)
 }
 
 // A leftSpool is a spool that is no longer used.

@@ -39,15 +39,14 @@ func (e *MisdirectedError) Error() string {
 }
 
 // CheckLeft returns an error if acknowledged events in dir wait for Cassandra. It is for a server
-// that no longer uses Cassandra and would never show them.
-func CheckLeft(fsys vfs.FS, dir string) error {
+// that would never store or show them; but is why, and what to do.
+func CheckLeft(fsys vfs.FS, dir, but string) error {
 	n, owner, err := waiting(fsys, dir)
 	if err != nil {
 		return err
 	}
 	if n > 0 {
-		return fmt.Errorf("%d events of timelines in %s wait for keyspace %s, but the settings say store: embedded. Start with store: cassandra and POST /admin/flush; "+
-			"or start with another data_dir, and keep this one until its events are stored; or remove the directory, and they are lost", n, dir, owner.Keyspace)
+		return fmt.Errorf("%d events of timelines in %s wait for keyspace %s, but %s", n, dir, owner.Keyspace, but)
 	}
 	return nil
 }
