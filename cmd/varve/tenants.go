@@ -105,7 +105,8 @@ func checkUnlisted(c config.Config) error {
 		if name := dir.Name(); dir.IsDir() && !c.HasTenant(name) {
 			of := c
 			of.DataDir = filepath.Join(parent, name)
-			errs = append(errs, checkLeftSpools(of, fmt.Sprintf("tenants no longer has %s. Start with this tenant and POST /t/%s/admin/flush; or remove the directory, and they are lost", name, name)))
+			errs = append(errs, checkLeftSpools(of, fmt.Sprintf("but tenants no longer has %s. "+
+				"Start with this tenant and POST /t/%s/admin/flush; or remove the directory, and they are lost", name, name)))
 		}
 	}
 	return errors.Join(errs...)

@@ -108,7 +108,7 @@ func openEmbedded(c config.Config, shelf *retention.Shelf, opening *embedded.Ope
 	if err := checkDataDir(c.DataDir); err != nil {
 		return nil, err
 	}
-	if err := checkLeftSpools(c, "the settings say store: embedded. Start with store: cassandra and POST /admin/flush; "+
+	if err := checkLeftSpools(c, "but the settings say store: embedded. Start with store: cassandra and POST /admin/flush; "+
 		"or start with another data_dir, and keep this one until they are stored; or remove the directory, and they are lost"); err != nil {
 		return nil, notPermitted(err, c.DataDir)
 	}

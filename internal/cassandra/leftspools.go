@@ -43,7 +43,7 @@ func checkLeftSpool(fsys vfs.FS, dir string, cfg spool.Config, but string) error
 	if left.waiting == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d samples in %s wait for %s, but %s", left.waiting, dir, left.owner, but)
+	return fmt.Errorf("%d samples in %s wait for %s, %s", left.waiting, dir, left.owner, but)
 }
 
 // A leftSpool is a spool that is no longer used.

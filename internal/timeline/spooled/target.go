@@ -46,7 +46,7 @@ func CheckLeft(fsys vfs.FS, dir, but string) error {
 		return err
 	}
 	if n > 0 {
-		return fmt.Errorf("%d events of timelines in %s wait for keyspace %s, but %s", n, dir, owner.Keyspace, but)
+		return fmt.Errorf("%d events of timelines in %s wait for keyspace %s, %s", n, dir, owner.Keyspace, but)
 	}
 	return nil
 }
