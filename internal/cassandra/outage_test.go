@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/cql/cqltest"
 	"varve/internal/model"
 	"varve/internal/store"
@@ -58,6 +59,34 @@ func TestRequestsInAnOutage(t *testing.T) {
 		t.Errorf("after the outage: %s", got)
 	}
 	if err := f.store.Delete(t.Context(), store.Deletion{Metric: "m", Range: model.AllTime}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDrainAfterAnOutage: once Cassandra answers again, it counts as accepting samples, although the
+// attempt to write those of the outage goes on.
+func TestDrainAfterAnOutage(t *testing.T) {
+	f := newFailingStore(t)
+	f.node.Cut()
+	put(t, f.store, "m", "a", story(0))
+	until(t, "an outage", func() bool { return errors.Is(f.store.spool.Health().SinkError, cql.ErrAway) })
+	if f.store.Degraded() == nil {
+		t.Error("during the outage: not degraded")
+	}
+	f.node.Mend()
+	f.node.Fail(func(r cqltest.Request) *cqltest.Trouble {
+		for _, b := range r.Statements {
+			if strings.Contains(b.Text, ".data_points") {
+				return cqltest.Late(time.Second)
+			}
+		}
+		return nil
+	})
+	until(t, "a connection", func() bool { return f.store.written.session.State().Connected })
+	if h, err := f.store.spool.Health(), f.store.Degraded(); h.Samples == 0 || err != nil {
+		t.Errorf("during the drain: %d samples wait, degraded: %v", h.Samples, err)
+	}
+	if err := f.flush(); err != nil {
 		t.Error(err)
 	}
 }

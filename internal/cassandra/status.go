@@ -129,6 +129,8 @@ func (s *Store) awayFor(h spool.Health) (since time.Time, cause error) {
 		return state.Since, errors.New(state.Reason)
 	case s.written.keyspace() == nil:
 		return time.Time{}, s.written.why()
+	case errors.Is(h.SinkError, cql.ErrAway): // they answer again, and the attempt that failed is repeated, which may take minutes
+		return time.Time{}, nil
 	}
 	return h.SinkSince, h.SinkError
 }

@@ -303,7 +303,7 @@ func (s *Session) told(ctx context.Context, st *Statement, err error, c class, a
 	case classTombstones:
 		return &TombstoneError{Statement: st.Name, Table: st.table(), Err: err}
 	}
-	what := fmt.Sprintf("cassandra: %s", st.Name)
+	what, away := fmt.Sprintf("cassandra: %s", st.Name), false
 	if t := st.table(); t != "" {
 		what += " on table " + t
 	}
@@ -314,8 +314,8 @@ func (s *Session) told(ctx context.Context, st *Statement, err error, c class, a
 	}
 	switch c {
 	case classNoHost, classTransport:
-		if away, ok := errors.AsType[*outage](err); ok {
-			what, err = what+": "+away.Error(), nil
+		if o, ok := errors.AsType[*outage](err); ok {
+			what, err, away = what+": "+o.Error(), nil, true
 		} else {
 			what += ": no node answers"
 		}
@@ -329,5 +329,16 @@ func (s *Session) told(ctx context.Context, st *Statement, err error, c class, a
 	case classDisagreed:
 		what += ": the nodes do not agree about the schema; see nodetool describecluster and try again"
 	}
+	if away {
+		return awayError{&store.UnavailableError{Reason: what}}
+	}
 	return &store.UnavailableError{Reason: what, Err: err}
 }
+
+// ErrAway is in the errors of statements that were given up because no node answers.
+var ErrAway error = awayError{&store.UnavailableError{Reason: "cassandra: no node answers"}}
+
+type awayError struct{ *store.UnavailableError }
+
+func (e awayError) Unwrap() error        { return e.UnavailableError }
+func (e awayError) Is(target error) bool { return target == ErrAway }

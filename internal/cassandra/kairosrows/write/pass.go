@@ -19,7 +19,6 @@ import (
 	"varve/internal/model"
 	"varve/internal/rowtime"
 	"varve/internal/spool"
-	"varve/internal/store"
 	"varve/internal/work"
 )
 
@@ -170,12 +169,10 @@ func (p *writePass) leftBy() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.err == nil && p.left.count() > 0 {
-		return errNotConnected
+		return cql.ErrAway
 	}
 	return p.err
 }
-
-var errNotConnected = &store.UnavailableError{Reason: "cassandra: no node answers"}
 
 // indexAgain writes again the index rows of written samples that were forgotten since. Series
 // that already count as written do not need that.

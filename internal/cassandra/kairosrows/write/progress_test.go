@@ -287,7 +287,7 @@ func TestForgottenWhileAway(t *testing.T) {
 	if err := pass.settleWritten(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := pass.leftBy(); !errors.Is(err, errNotConnected) {
+	if err := pass.leftBy(); !errors.Is(err, cql.ErrAway) {
 		t.Errorf("index rows that were not written: %v", err)
 	}
 	if left := pass.unwritten(src.Series()); left.GetCardinality() != 3 {
