@@ -79,6 +79,8 @@ func TestMissingLog(t *testing.T) {
 			}
 			if r := checkOf(t, disk, "data"); len(r.Findings) != 1 || path.Dir(r.Findings[0].File) != "data/log" {
 				t.Errorf("%s, %s: check found %+v, want one finding about the log", when, how, r.Findings)
+			} else if f := r.Findings[0]; (f.Offset < 0) != strings.HasPrefix(f.Remedy, "put the file back") {
+				t.Errorf("%s, %s: the remedy for damage at %d is to %s", when, how, f.Offset, f.Remedy)
 			}
 			if r, err := Repair(context.Background(), disk, "data", offline.RepairOptions{}); err != nil || !r.Clean() {
 				t.Errorf("%s, %s: repair: %v, %+v", when, how, err, r)

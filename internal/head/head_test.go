@@ -606,8 +606,8 @@ func TestDeleteGivesBack(t *testing.T) {
 
 func TestSeriesAscend(t *testing.T) {
 	h := New(0)
-	want := []model.SeriesNumber{0, 1, 63, 64, 127, 4095, 4096, 8191, 100_000, 1_000_000}
-	for _, id := range []int{3, 9, 0, 8, 5, 1, 7, 2, 6, 4} {
+	want := []model.SeriesNumber{0, 1, 63, 64, 127, 4095, 4096, 8191, 100_000, 1_000_000, 1 << 20, 1<<20 + 1}
+	for _, id := range []int{3, 9, 0, 8, 11, 5, 1, 7, 10, 2, 6, 4} {
 		h.Append(&store.Batch{Samples: []store.Sample{{Ref: store.Ref(want[id])}}}, []model.Kind{model.Long})
 	}
 	if got := slices.Collect(h.Series()); !slices.Equal(got, want) {

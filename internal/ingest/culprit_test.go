@@ -32,7 +32,7 @@ func TestCulpritsAreNamed(t *testing.T) {
 		Registerer: prometheus.NewRegistry(), Now: func() time.Time { return now }, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		Largest: func(n int) []growth.Metric {
 			asked++
-			return []growth.Metric{{Metric: "big", Series: 9}, {Metric: "small", Series: 1}}[:min(n, 2)]
+			return []growth.Metric{{Metric: "big", Series: 9}, {Metric: "small", Series: 1}, {Metric: "tiny", Series: 1}, {Metric: "fourth", Series: 1}}[:min(n, 4)]
 		},
 		Fastest: func(int) []growth.Metric { return []growth.Metric{{Metric: "fast", Series: 7}} },
 	})
@@ -60,11 +60,11 @@ func TestCulpritsAreNamed(t *testing.T) {
 			t.Fatal(text)
 		}
 	}
-	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "the store holds 8 series, ingest.max_series is 10") || !strings.Contains(got, "most series: big (9), small (1)") {
+	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "the store holds 8 series, ingest.max_series is 10") || !strings.Contains(got, "most series: big (9), small (1), tiny (1)") {
 		t.Errorf("log: %s", got)
 	}
 	for range 100 {
-		if text := try("more"); !strings.Contains(text, "limit ingest.max_series of 10 reached, at least 11 needed: new series m; most series: big (9), small (1); see /admin/cardinality") {
+		if text := try("more"); !strings.Contains(text, "limit ingest.max_series of 10 reached, at least 11 needed: new series m; most series: big (9), small (1), tiny (1); see /admin/cardinality") {
 			t.Fatal(text)
 		}
 	}

@@ -90,8 +90,8 @@ func TestTypedBeyondThePrefix(t *testing.T) {
 // A pickyStore cannot hold one of all values.
 type pickyStore struct{ *ingesttest.Recorder }
 
-func (pickyStore) CheckSample(_ store.Ref, _ model.Kind, _ int64, value uint64, data []byte, _ uint32) error {
-	if value == 13 || string(data) == "13" {
+func (pickyStore) CheckSample(_ store.Ref, kind model.Kind, _ int64, value uint64, data []byte, _ uint32) error {
+	if value == 13 || string(data) == "13" || kind == model.Null {
 		return &store.InputError{Reason: "the unlucky one"}
 	}
 	return nil
@@ -103,18 +103,21 @@ func TestSampleThatTheStoreCannotHold(t *testing.T) {
 	r := &ingesttest.Recorder{}
 	p, reg := ingesttest.NewPipeline(pickyStore{r}, nil)
 	w := p.NewWriter(p.Protocol("test"), "peer", 0)
-	_, err := w.Ingest(context.Background(), 6, func() error {
-		for _, typ := range []model.Type{model.TypeLong, model.TypeString} {
+	_, err := w.Ingest(context.Background(), 9, func() error {
+		for _, typ := range []model.Type{model.TypeLong, model.TypeString, model.TypeNull} {
 			ref, err := w.ResolveTyped(typ, &ingest.Names{Metric: "m"})
 			if err != nil {
 				return err
 			}
 			for v := range int64(3) {
 				var f *ingest.Fault
-				if typ == model.TypeLong {
+				switch typ {
+				case model.TypeLong:
 					f = w.AddLong(ref, v, 12+v, 0)
-				} else {
+				case model.TypeString:
 					f = w.AddBytes(model.String, ref, v, fmt.Append(nil, 12+v), 0)
+				default:
+					f = w.AddValue(typ, ref, v, nil, 0)
 				}
 				if f != nil {
 					w.Reject(f, []byte("input"))
@@ -126,7 +129,7 @@ func TestSampleThatTheStoreCannotHold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := ingesttest.Counters(t, reg, "varve_ingest_rejected_total")["test,refused"]; n != 2 {
+	if n := ingesttest.Counters(t, reg, "varve_ingest_rejected_total")["test,refused"]; n != 5 {
 		t.Errorf("%v samples are refused", n)
 	}
 	if n := ingesttest.Counters(t, reg, "varve_ingest_samples_total")["test"]; n != 4 {

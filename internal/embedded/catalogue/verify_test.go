@@ -333,8 +333,10 @@ func TestVerifyMissingFiles(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := Verify(fs, "db"); errors.As(err, new(*store.CorruptionError)) != damaged || !damaged && err != nil {
-				t.Errorf("opened %d times, without %q: %v, want damage %v", opens, pattern, err, damaged)
+			err = Verify(fs, "db")
+			var damage *store.CorruptionError
+			if errors.As(err, &damage) != damaged || !damaged && err != nil || damaged && damage.Offset != -1 {
+				t.Errorf("opened %d times, without %q: %v, want damage %v of a whole file", opens, pattern, err, damaged)
 			}
 		}
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 func TestBlockNames(t *testing.T) {
-	for _, n := range []uint64{0, 1, 9_999_999_999, 10_000_000_000, math.MaxUint64} {
+	for _, n := range []uint64{0, 1, 8, 10, 9_999_999_999, 10_000_000_000, math.MaxUint64} {
 		if got, ok := BlockNumber(BlockName(n)); got != n || !ok {
 			t.Errorf("%s is said to be %d, %v", BlockName(n), got, ok)
 		}

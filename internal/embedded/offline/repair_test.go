@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 
 	"slices"
 	"strings"
@@ -526,6 +527,38 @@ func TestBackupThatFails(t *testing.T) {
 			// What a failed removal has left would make the next backup begin with other calls.
 			d.must(d.disk.RemoveAll("backups"))
 			d.must(d.disk.MkdirAll("backups", 0o755))
+		}
+	}
+}
+
+// TestUnfinishedBackupThatStays: whichever call fails, an unfinished backup is removed, or the error says why
+// it is not.
+func TestUnfinishedBackupThatStays(t *testing.T) {
+	for n := 1; ; n++ {
+		disk, calls := vfs.NewMem(), 0
+		var failed *errorfs.Op
+		for _, name := range []string{unfinished + "a", abandoned + "b"} {
+			if err := disk.MkdirAll("backups/"+name+"/blocks", 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b := &backup{parent: "backups", fs: errorfs.Wrap(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if calls++; calls != n {
+				return nil
+			}
+			failed = &op
+			return &fs.PathError{Op: "use", Path: op.Path, Err: errorfs.ErrInjected}
+		}))}
+		err := b.removeUnfinished()
+		left, _ := disk.List("backups")
+		if failed == nil {
+			if err != nil || len(left) > 0 || n < 10 {
+				t.Errorf("after %d calls: %v, %q are left", calls, err, left)
+			}
+			return
+		}
+		if err == nil && failed.Kind != errorfs.OpStat || err != nil && !errors.Is(err, errorfs.ErrInjected) {
+			t.Errorf("call %d, of kind %d for %s: %v, %q are left", n, failed.Kind, failed.Path, err, left)
 		}
 	}
 }

@@ -407,6 +407,54 @@ func TestUnreadableFiles(t *testing.T) {
 	}
 }
 
+// TestUnreadableOverwritten: a read that fails while samples are left out because newer ones replace
+// them ends a cursor, too.
+func TestUnreadableOverwritten(t *testing.T) {
+	w := newWorld(t, 1)
+	reads, fails := 0, 0
+	w.cache = blockfile.NewCache(0)
+	w.fs = errorfs.Wrap(w.fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpFileReadAt {
+			if reads++; reads == fails {
+				return errorfs.ErrInjected
+			}
+		}
+		return nil
+	}))
+	const count = 20_000
+	for range 2 { // the second file replaces each sample of the first, and takes many reads as well
+		w.layers.Files = append(w.layers.Files, w.file(0, func(id model.SeriesNumber) *model.Columns {
+			var c model.Columns
+			for ms := range int64(count) {
+				if id == 0 {
+					c.AppendFixed(ms, math.Float64bits(w.rng.Float64()), 0)
+				}
+			}
+			return &c
+		})...)
+	}
+	w.layers.Failed = func(error) {}
+	for fails = 1; ; fails++ {
+		reads = 0
+		c := w.pool.Read(t.Context(), &w.layers, 0, 0, model.Double, store.ReadOptions{Range: model.AllTime})
+		read := 0
+		b, err := c.Next()
+		for ; b != nil && err == nil; b, err = c.Next() {
+			read += b.Len()
+		}
+		c.Close()
+		if reads < fails {
+			if err != nil || read != count || reads < 6 {
+				t.Errorf("%d samples of %d in %d reads: %v", read, count, reads, err)
+			}
+			return
+		}
+		if !errors.Is(err, errorfs.ErrInjected) {
+			t.Fatalf("read %d fails: %v, after %d samples", fails, err, read)
+		}
+	}
+}
+
 // TestCancelled: a reader that has gone is noticed between blocks, and told to Failed.
 func TestCancelled(t *testing.T) {
 	w := newWorld(t, 1)
@@ -517,6 +565,9 @@ func TestReadHolds(t *testing.T) {
 		c.Close()
 		if read != samples || before < 2*samples*size || most > 4*samples*size || held != 0 {
 			t.Errorf("%d samples, %d bytes are held at the end, %d at most, %d after Close", read, before, most, held)
+		}
+		if block, err := c.Next(); block != nil || err != store.ErrClosed || len(c.sources)+len(c.spare)+cap(c.gather.Data) > 0 {
+			t.Errorf("after Close: %v, %v, and memory of samples is kept: %d sources, %d spare ones, %d bytes", block, err, len(c.sources), len(c.spare), cap(c.gather.Data))
 		}
 	}
 	full := errors.New("full")

@@ -127,6 +127,8 @@ func TestParsePath(t *testing.T) {
 		`om{a="b"c="d"}`:           "bad_tag",
 		`om{a="b\"}`:               "bad_tag",
 		`om{a=b"}`:                 "bad_tag",
+		`om{"}`:                    "bad_tag",
+		`om{a="b","}`:              "bad_tag",
 		"":                         "bad_name",
 		";a=b":                     "bad_name",
 		"~;a=b":                    "bad_name",

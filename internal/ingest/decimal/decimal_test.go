@@ -36,7 +36,7 @@ func TestInt(t *testing.T) {
 		{"-9223372036854775808", math.MinInt64, true, true},
 		{"9223372036854775808", 0, true, false}, {"-9223372036854775809", 0, true, false},
 		{"18446744073709551615", 0, true, false}, {"18446744073709551616", 0, true, false},
-		{"+3", 0, false, false}, {"1e5", 0, false, false}, {"1.0", 0, false, false}, {"", 0, false, false}, {"1 ", 0, false, false},
+		{"+3", 0, false, false}, {"1e5", 0, false, false}, {"-5x", 0, false, false}, {"12345678901234567890x", 0, false, false}, {"-", 0, false, false}, {"1.0", 0, false, false}, {"", 0, false, false}, {"1 ", 0, false, false},
 	} {
 		v, ok, inRange := Int([]byte(c.in))
 		if ok != c.ok || inRange != c.inRange || (inRange && v != c.want) {
@@ -59,6 +59,15 @@ func TestTrunc(t *testing.T) {
 		n := Scan([]byte(c.in))
 		if v, ok := n.Trunc(); ok != c.ok || (ok && v != c.want) {
 			t.Errorf("Trunc(%s) = %d, %v", c.in, v, ok)
+		}
+	}
+}
+
+// What is not a number as a whole is none.
+func TestNoFloat(t *testing.T) {
+	for _, s := range []string{"", "+", "-", ".", "x", "5x", "1.5 ", "+-1", "1e5e5", "1.2.3", "NaN"} {
+		if f, ok := Float([]byte(s)); ok {
+			t.Errorf("%q is taken for %v", s, f)
 		}
 	}
 }

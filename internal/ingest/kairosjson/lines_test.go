@@ -41,6 +41,20 @@ func TestBrokenBase64(t *testing.T) {
 	}
 }
 
+// A value of another type that the store does not take is refused by name.
+func TestImportedValueThatIsRefused(t *testing.T) {
+	h := newHarness(t, func(c *ingest.Config) { c.MaxStringBytes = 3 })
+	lines := NewLines(h.pipeline, h.pipeline.Protocol("import"), "test")
+	results, err := lines.Store(t.Context(), [][]byte{[]byte(`{"name":"m","tags":{"a":"b"},"type":"base64:acme","datapoints":[[1,"AAAA"],[2,"AAAAAA=="]]}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "value: limit bytes of a string value of 3 reached, at least 4 needed: value of type acme"
+	if got := strings.Join(results[0].Faults, "; "); !strings.HasSuffix(got, want) || results[0].Points != 1 {
+		t.Errorf("%d points, %q, want 1 and %q", results[0].Points, got, want)
+	}
+}
+
 // NaN of any bits is imported, but not as a marker of staleness, which readers do not see: an
 // imported point is there.
 func TestImportedNaNIsSeen(t *testing.T) {

@@ -133,7 +133,7 @@ func TestPut(t *testing.T) {
 			`{"errors":[{"datapoint":` + tagged(`"h":null`) + `,"error":"the value of tag h must be a text"},{"datapoint":` + tagged(`"h":[1]`) + `,"error":"the value of tag h must be a text"},{"datapoint":` + tagged(`"h":{}`) + `,"error":"the value of tag h must be a text"}],"failed":3,"success":1}`, "m{h=1,i=true} long 1700000000000 1"},
 		{"times", "/api/put?details", asJSON, "[" + timed(`"1x"`) + "," + timed(`""`) + "," + timed("0") + "," + timed("-1") + "," + timed("99999999999999999999") + "," + timed(`"-99999999999999999999"`) + "," + timed("0.5") + "," + timed(`"0x"`) + "]", 400,
 			`{"errors":[` + refused(timed(`"1x"`)) + "," + refused(timed(`""`)) + "," + refused(timed("0")) + "," + refused(timed("-1")) + "," + refused(timed("99999999999999999999")) + "," + refused(timed(`"-99999999999999999999"`)) + "," + refused(timed("0.5")) + "," + refused(timed(`"0x"`)) + `],"failed":8,"success":0}`, ""},
-		{"lines", "/api/put", asGraphite, "m;h=a 1 1700000000\nn 1.50 1700000001\r\n\n o.p;k=v=w 2 1700000002", 204, "",
+		{"lines", "/api/put", asGraphite, "m;h=a 1 1700000000\n\nn 1.50 1700000001\r\n\n o.p;k=v=w 2 1700000002", 204, "",
 			stored + "\nn{add=tag} double 1700000001000 1.5\no.p{k=v=w} long 1700000002000 2"},
 		{"no lines", "/api/put", asGraphite, "", 204, "", ""},
 		{"bad lines", "/api/put?details", "text/plain; charset=utf-8", "m 1\nm;h=a 1 1700000000\nm;h 1 1\nm nan 1\nm 1 x\na b c d\n", 400,
