@@ -3,7 +3,6 @@ package kairos
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"time"
@@ -75,33 +74,30 @@ func (a *API) Routes() []httpapi.Route {
 	on := func(method, path string, access httpapi.Access, h handler) httpapi.Route {
 		return httpapi.On(method, path, access, a.serve(h))
 	}
-	bare := func(method, path string, access httpapi.Access, h handler) httpapi.Route {
-		return httpapi.On(method, path, access, a.serve(withoutBody(h)))
-	}
 	routes := []httpapi.Route{
 		on(post, "/api/v1/datapoints/query", read, a.postQuery).Ignoring("trace", "partial").ByMetric(),
-		bare(get, "/api/v1/datapoints/index", read, a.getIndex),
-		bare(get, "/api/v1/datapoints/query", read, a.getQuery).Ignoring("query", "trace", "partial").ByMetric(),
+		on(get, "/api/v1/datapoints/index", read, a.getIndex),
+		on(get, "/api/v1/datapoints/query", read, a.getQuery).Ignoring("query", "trace", "partial").ByMetric(),
 		on(post, "/api/v1/datapoints/query/tags", read, a.postTags).Ignoring("trace").ByMetric(),
 		on(post, "/api/v1/datapoints/delete", remove, a.readingDelete(a.deletePoints)).ByMetric(),
 		on(post, "/api/v1/datapoints/delete/preview", read, a.readingDelete(a.previewDelete)).ByMetric(),
 		on(del, "/api/v1/metric/{name}", remove, a.deleteMetric).ByMetric(),
-		bare(get, "/api/v1/metricnames", read, a.names(store.MetricNames)).Taking(namesParameters...).ByMetric(),
-		bare(get, "/api/v1/tagnames", read, a.names(store.TagNames)).Taking(append([]string{"metric"}, namesParameters...)...).ByMetric(),
-		bare(get, "/api/v1/tagvalues", read, a.names(store.TagValues)).Taking(append([]string{"metric", "tag"}, namesParameters...)...).ByMetric(),
-		bare(get, "/api/v1/version", httpapi.Public, a.getVersion),
-		bare(get, "/api/v1/features", httpapi.Public, a.getFeatures),
-		bare(get, "/api/v1/features/{feature}", httpapi.Public, a.getFeature),
-		bare(get, "/api/v1/metadata/{service}", read, guardMetadata(a.getServiceKeys)),
-		bare(get, "/api/v1/metadata/{service}/{serviceKey}", read, guardMetadata(a.getKeys)).Ignoring("startsWith"),
-		bare(get, "/api/v1/metadata/{service}/{serviceKey}/{key}", read, guardMetadata(a.getValue)),
+		on(get, "/api/v1/metricnames", read, a.names(store.MetricNames)).Taking(namesParameters...).ByMetric(),
+		on(get, "/api/v1/tagnames", read, a.names(store.TagNames)).Taking(append([]string{"metric"}, namesParameters...)...).ByMetric(),
+		on(get, "/api/v1/tagvalues", read, a.names(store.TagValues)).Taking(append([]string{"metric", "tag"}, namesParameters...)...).ByMetric(),
+		on(get, "/api/v1/version", httpapi.Public, a.getVersion),
+		on(get, "/api/v1/features", httpapi.Public, a.getFeatures),
+		on(get, "/api/v1/features/{feature}", httpapi.Public, a.getFeature),
+		on(get, "/api/v1/metadata/{service}", read, guardMetadata(a.getServiceKeys)),
+		on(get, "/api/v1/metadata/{service}/{serviceKey}", read, guardMetadata(a.getKeys)).Ignoring("startsWith"),
+		on(get, "/api/v1/metadata/{service}/{serviceKey}/{key}", read, guardMetadata(a.getValue)),
 		on(post, "/api/v1/metadata/{service}/{serviceKey}/{key}", write, guardMetadata(a.postValue)).OnRecord(),
-		bare(del, "/api/v1/metadata/{service}/{serviceKey}/{key}", remove, guardMetadata(a.deleteValue)),
-		bare(get, "/admin/slowqueries", admin, a.getSlow).Taking(),
-		bare(get, "/api/v1/admin/runningqueries", admin, a.getRunning),
-		bare(get, "/api/v1/admin/killquery/{hash}", admin, a.killQuery).ByGet(),
-		bare(post, "/api/v1/admin/killquery/{hash}", admin, a.killQuery),
-		bare(del, "/api/v1/admin/killquery/{hash}", admin, a.killQuery),
+		on(del, "/api/v1/metadata/{service}/{serviceKey}/{key}", remove, guardMetadata(a.deleteValue)),
+		on(get, "/admin/slowqueries", admin, a.getSlow).Taking(),
+		on(get, "/api/v1/admin/runningqueries", admin, a.getRunning),
+		on(get, "/api/v1/admin/killquery/{hash}", admin, a.killQuery).ByGet(),
+		on(post, "/api/v1/admin/killquery/{hash}", admin, a.killQuery),
+		on(del, "/api/v1/admin/killquery/{hash}", admin, a.killQuery),
 	}
 	for _, path := range []string{
 		"/api/v1/datapoints", "/api/v1/datapoints/query", "/api/v1/datapoints/query/tags", "/api/v1/datapoints/delete",
@@ -126,30 +122,14 @@ func (a *API) serve(h handler) http.HandlerFunc {
 	}
 }
 
-// withoutBody is a handler of requests that need no body.
-func withoutBody(h handler) handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		dropBody(r)
-		return h(w, r)
-	}
-}
-
 // preflight answers as KairosDB does. It names the allowed method in the header that
 // browsers read, and in KairosDB's misspelt one.
 func preflight(w http.ResponseWriter, r *http.Request) {
-	dropBody(r)
 	if method := r.Header.Get("Access-Control-Request-Method"); method != "" {
 		w.Header().Set("Access-Control-Allow-Methods", method)
 	}
 	httpapi.Preflight(w, r)
 }
-
-// maxDroppedBody bounds how much of the body of a GET or DELETE is read and discarded.
-// python-kairosdb sends {} there; unread, it would be parsed as the next request of the
-// connection.
-const maxDroppedBody = 64 << 10
-
-func dropBody(r *http.Request) { io.Copy(io.Discard, io.LimitReader(r.Body, maxDroppedBody)) }
 
 // readBody reads a request's JSON within the limit. The caller must close the text.
 func (a *API) readBody(r *http.Request) (*query.Text, error) {

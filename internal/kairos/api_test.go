@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -235,8 +236,30 @@ func TestPreflight(t *testing.T) {
 	}
 }
 
+// pages notes how many names a view is asked for at once.
+type pages struct {
+	store.Store
+	limits []int
+}
+
+func (p *pages) View(ctx context.Context) (store.View, error) {
+	v, err := p.Store.View(ctx)
+	return &pagedView{v, p}, err
+}
+
+type pagedView struct {
+	store.View
+	pages *pages
+}
+
+func (v *pagedView) Names(ctx context.Context, q store.NamesQuery) ([]string, bool, error) {
+	v.pages.limits = append(v.pages.limits, q.Limit)
+	return v.View.Names(ctx, q)
+}
+
 func TestNamesArePaged(t *testing.T) {
-	s := startServer(t)
+	asked := &pages{Store: openEmbedded(t)}
+	s := startServerWith(t, asked, query.DefaultConfig(), DefaultConfig())
 	var b store.Batch
 	b.Reset(s.store.Epoch())
 	for i := range namesPage + 5 {
@@ -258,6 +281,9 @@ func TestNamesArePaged(t *testing.T) {
 	}
 	if len(got.Results) != namesPage+5 || got.Results[namesPage] != fmt.Sprintf("n%06d", namesPage) {
 		t.Errorf("%d names", len(got.Results))
+	}
+	if want := []int{namesPage, namesPage}; !slices.Equal(asked.limits, want) {
+		t.Errorf("names are read in pages of %d, want %d", asked.limits, want)
 	}
 	if _, body := s.do(t, "GET", "/api/v1/tagvalues", "{}"); body != `{"results":["a"]}` {
 		t.Error(body)

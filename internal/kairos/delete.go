@@ -114,7 +114,6 @@ func clipName(name string) string { return clip.Text(name, clippedBytes) }
 func (a *API) readingDelete(f func(w http.ResponseWriter, r *http.Request, q *agg.Query, deletions []store.Deletion) error) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if err := noParameters(r); err != nil {
-			dropBody(r)
 			return err
 		}
 		text, err := a.readBody(r)
@@ -189,12 +188,12 @@ func noParameters(r *http.Request) error {
 // noSelection refuses a body in the delete of a whole metric, except the {} of
 // python-kairosdb.
 func noSelection(r *http.Request) error {
-	body, err := io.ReadAll(io.LimitReader(r.Body, maxDroppedBody))
+	const most = 4 << 10 // of blanks around it
+	body, err := io.ReadAll(io.LimitReader(r.Body, most+1))
 	if err != nil {
 		return badRequest("reading the request: " + err.Error())
 	}
-	switch strings.TrimSpace(string(body)) {
-	case "", "{}":
+	if text := strings.TrimSpace(string(body)); len(body) <= most && (text == "" || text == "{}") {
 		return nil
 	}
 	return badRequest("the delete of a metric takes no body: it deletes all points; a part of a metric is deleted by POST /api/v1/datapoints/delete; nothing was deleted")

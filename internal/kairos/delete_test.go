@@ -64,6 +64,7 @@ func TestDeletesAreStrict(t *testing.T) {
 		{"DELETE", "/api/v1/metric/m?h=0", ""},
 		{"DELETE", "/api/v1/metric/m", `{"tags":{"h":"0"}}`},
 		{"DELETE", "/api/v1/metric/m", "null"},
+		{"DELETE", "/api/v1/metric/m", strings.Repeat(" ", 64<<10) + `{"tags":{"h":"0"}}`},
 	} {
 		if resp, answer := s.do(t, r[0], r[1], r[2]); resp.StatusCode != 400 || !strings.Contains(answer, "nothing was deleted") {
 			t.Errorf("%v: %d %s", r, resp.StatusCode, answer)

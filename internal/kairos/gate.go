@@ -58,7 +58,6 @@ func (c Config) Gate(routes []httpapi.Route) []httpapi.Route {
 	for i, r := range routes {
 		if class := gated[r.Path]; class != "" && !open[class] {
 			r.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				dropBody(r)
 				failure.Answer(w, r, nil, forbidden(class), httpapi.WriteErrors)
 			})
 		}

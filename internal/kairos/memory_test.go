@@ -29,6 +29,24 @@ func (s slowReader) Write(p []byte) (int, error) {
 	return s.ResponseRecorder.Write(p)
 }
 
+// A list of metadata is charged to the memory of queries, and refused as a whole if there is too little.
+func TestMetadataThatDoNotFitTheMemory(t *testing.T) {
+	config := query.DefaultConfig()
+	config.TotalMemory, config.MaxWait = 1<<20, 10*time.Millisecond
+	s := startServerWith(t, reference.New(nil), config, DefaultConfig())
+	for i := range 2 << 10 {
+		if err := s.store.Set(t.Context(), "service", "key", fmt.Sprintf("%d%s", i, strings.Repeat("x", 1<<10)), "value"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if resp, body := s.do(t, "GET", "/api/v1/metadata/service/key", ""); resp.StatusCode != 400 || !strings.Contains(body, "limit query.total_memory of 1048576 reached") {
+		t.Errorf("a list of 2 MiB: %d %.100s", resp.StatusCode, body)
+	}
+	if resp, body := s.do(t, "GET", "/api/v1/metadata/service/key?startsWith=100", ""); resp.StatusCode != 200 || !strings.HasSuffix(body, `x"]}`) {
+		t.Errorf("part of it: %d %.100s", resp.StatusCode, body)
+	}
+}
+
 // An answer is charged to the memory of queries until it is sent, although its query
 // has ended. If such answers use all memory, further ones are refused as overload.
 func TestUnsentAnswersCount(t *testing.T) {

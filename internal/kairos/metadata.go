@@ -19,7 +19,6 @@ func guardMetadata(h handler) handler {
 		if !store.OwnService(r.PathValue("service")) {
 			return h(w, r)
 		}
-		dropBody(r)
 		httpapi.SetHeaders(w.Header())
 		httpapi.WriteEmpty(w, http.StatusUnauthorized)
 		return nil
@@ -118,7 +117,6 @@ func checkMetadataNames(r *http.Request) error {
 
 func (a *API) postValue(w http.ResponseWriter, r *http.Request) error {
 	if err := checkMetadataNames(r); err != nil {
-		dropBody(r)
 		return err
 	}
 	text, err := a.engine.ReadText(r.Context(), r.Body, query.TextLimit{

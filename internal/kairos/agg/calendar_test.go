@@ -30,6 +30,16 @@ func in(t testing.TB, zone string) calendar {
 	return calendar{loc}
 }
 
+// As many months as there can be lead as far as as many years.
+func TestCalendarAddsManyMonths(t *testing.T) {
+	for _, n := range []int64{math.MinInt64, math.MinInt64 / 7, -1 << 33, 1 << 33, math.MaxInt64 / 7, math.MaxInt64} {
+		got, want := in(t, "UTC").add(0, n, Months), in(t, "UTC").add(0, n, Years)
+		if got != want || (got < 0) != (n < 0) {
+			t.Errorf("%d months from 1970 on: %d, want %d", n, got, want)
+		}
+	}
+}
+
 func TestCalendarAdd(t *testing.T) {
 	tests := []struct {
 		zone, from string

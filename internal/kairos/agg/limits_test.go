@@ -3,6 +3,7 @@ package agg
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -58,6 +59,25 @@ func TestQueriesShareMemory(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The window of a moving average is charged to memory.
+func TestMovingAverageTakesMemory(t *testing.T) {
+	config := query.DefaultConfig()
+	config.MaxMemory = units.MiB
+	f := newFixture(t, config)
+	var samples []sample
+	for i := range 100_000 {
+		samples = append(samples, sample{int64(i), i})
+	}
+	f.put("m", model.MustTags("h", "a"), samples...)
+	for size, refused := range map[int64]bool{10: false, 90_000: true, math.MaxInt64: true} {
+		_, _, err := f.ask(0, 1e6, "UTC", MetricQuery{Metric: "m", Steps: []Step{newStep(t, "sma", Args{"size": size}), newStep(t, "count", Args{"sampling": Sampling{1, Days}})}})
+		var limit *store.LimitError
+		if errors.As(err, &limit) != refused || err != nil && (!refused || limit.Limit != "query.max_memory") {
+			t.Errorf("the average of %d of 100,000 points: %v", size, err)
+		}
+	}
 }
 
 // Tags collected from many series are charged to memory.

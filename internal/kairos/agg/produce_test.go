@@ -89,6 +89,21 @@ func TestDifferencesOfExtremeTimes(t *testing.T) {
 	}
 }
 
+func TestGroupsByTime(t *testing.T) {
+	const start = 1_700_000_000_000
+	env := &Env{Range: model.TimeRange{StartMS: start, EndMS: math.MaxInt64}}
+	for unit, length := range map[Unit]int64{
+		Milliseconds: 1, Seconds: 1000, Minutes: 60_000, Hours: 3_600_000, Days: 86_400_000, Weeks: 7 * 86_400_000, Years: 364 * 86_400_000,
+	} {
+		by := &TimeGroupBy{Size: Sampling{2, unit}, Count: 3}
+		for at, want := range map[int64]int64{0: 0, 2*length - 1: 0, 2 * length: 1, 5*length + length/2: 2, 6 * length: 0} {
+			if n, err := by.number(env, &Point{TimeMS: start + at}); err != nil || n != want {
+				t.Errorf("%d ms after the start in groups of 2 %s: %d, %v, want %d", at, unit, n, err, want)
+			}
+		}
+	}
+}
+
 // Every aggregator ends without a fault, or at a limit, for extreme parameters, times
 // and values.
 func TestExtremeArguments(t *testing.T) {
