@@ -236,8 +236,8 @@ func (v *visitor) fails(n *ast.ReturnStmt) bool {
 	return t != nil && types.Implements(t, errorType.Underlying().(*types.Interface))
 }
 
-// surely reports whether an error cannot be nil: it is created here, or the surrounding if
-// compared it with nil.
+// surely reports whether an error cannot be nil: it is created here, it is a variable of a package,
+// such as io.EOF, or the surrounding if compared it with nil.
 func (v *visitor) surely(e ast.Expr) bool {
 	switch e := ast.Unparen(e).(type) {
 	case *ast.UnaryExpr:
@@ -245,13 +245,21 @@ func (v *visitor) surely(e ast.Expr) bool {
 	case *ast.CallExpr:
 		text := v.text(e.Fun)
 		return text == "fmt.Errorf" || text == "errors.New"
+	case *ast.SelectorExpr:
+		return v.ofPackage(e.Sel)
 	case *ast.Ident:
-		return slices.ContainsFunc(v.checked, func(b *ast.IfStmt) bool {
+		return v.ofPackage(e) || slices.ContainsFunc(v.checked, func(b *ast.IfStmt) bool {
 			cond, ok := ast.Unparen(b.Cond).(*ast.BinaryExpr)
 			return ok && cond.Op == token.NEQ && v.isErrorCheck(cond) && v.text(cond.X) == e.Name && b.Body.Pos() <= e.Pos() && e.Pos() < b.Body.End()
 		})
 	}
 	return false
+}
+
+// ofPackage reports whether id is a variable of a package.
+func (v *visitor) ofPackage(id *ast.Ident) bool {
+	object, ok := v.file.pkg.info.Uses[id].(*types.Var)
+	return ok && object.Pkg() != nil && object.Parent() == object.Pkg().Scope()
 }
 
 // failure collects the places in a return with an error. It skips constants that are returned

@@ -32,6 +32,9 @@ type suite struct {
 // quickMost is the total time of the tests that run first.
 const quickMost = 2 * time.Second
 
+// timedOut is how a mutant is killed whose tests exceed their time limit.
+const timedOut = "timeout"
+
 // An outcome is the result of running a mutant.
 type outcome struct {
 	killed  bool
@@ -63,6 +66,7 @@ func (o *options) runAll(ctx context.Context, packages []*pkg, mutants []mutant)
 		next      int
 		done      int
 		killed    int
+		timeouts  int // of those killed
 		invalid   int
 		survivors []string
 		failed    error
@@ -95,6 +99,9 @@ func (o *options) runAll(ctx context.Context, packages []*pkg, mutants []mutant)
 						word, invalid = "invalid", invalid+1
 					} else if result.killed {
 						word, killed = "killed", killed+1
+						if result.how == timedOut {
+							timeouts++
+						}
 					} else {
 						before, after := m.lines()
 						line, column := m.position()
@@ -114,7 +121,7 @@ func (o *options) runAll(ctx context.Context, packages []*pkg, mutants []mutant)
 	if len(survivors) > 0 {
 		fmt.Fprintf(o.out, "\nsurvivors:\n%s\n", strings.Join(survivors, "\n"))
 	}
-	fmt.Fprintf(o.out, "\nseed %d: %d of %d mutants run in %s: %d killed, %d survived", o.seed, done-invalid, len(mutants), time.Since(began).Round(time.Second), killed, len(survivors))
+	fmt.Fprintf(o.out, "\nseed %d: %d of %d mutants run in %s: %d killed, %d of them by timeout, %d survived", o.seed, done-invalid, len(mutants), time.Since(began).Round(time.Second), killed, timeouts, len(survivors))
 	if n := done - invalid; n > 0 {
 		fmt.Fprintf(o.out, " (%d %% killed)", 100*killed/n)
 	}
@@ -337,7 +344,7 @@ func (o *options) kill(ctx context.Context, s *suite, dir, binary string, number
 	case err == nil, ctx.Err() != nil:
 		return outcome{err: ctx.Err()}
 	case bytes.Contains(out, []byte("panic: test timed out")), errors.Is(err, context.DeadlineExceeded):
-		return outcome{killed: true, how: "timeout"}
+		return outcome{killed: true, how: timedOut}
 	case !errors.As(err, &exit):
 		return outcome{err: fmt.Errorf("run tests: %w", err)}
 	}
