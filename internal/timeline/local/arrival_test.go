@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"varve/internal/store"
 	"varve/internal/timeline"
 )
 
@@ -250,5 +251,63 @@ func TestTailLatency(t *testing.T) {
 	t.Logf("from append to reader: p50 %v, p99 %v", all[50], all[99])
 	if all[50] > 5*time.Second {
 		t.Errorf("half of the events took longer than %v", all[50])
+	}
+}
+
+// TestPageOfLargeArrivals: a page of arrivals ends when its data has the bytes of the limit.
+func TestPageOfLargeArrivals(t *testing.T) {
+	s := open(t, vfs.NewMem(), Options{})
+	defer s.Close()
+	if err := s.SetHistory(t.Context(), "t", 0, timeline.History{Version: 1}); err != nil {
+		t.Fatal(err)
+	}
+	a, err := s.Arrivals(t.Context(), "t", nil, timeline.Limit{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const events, size = 10, 1000
+	for i := range events {
+		e := timeline.Event{Time: 1, ID: fmt.Sprint(i), Data: make([]byte, size)}
+		if err := s.Put(t.Context(), []timeline.Placed{{Part: timeline.Part{Timeline: "t"}, Entry: timeline.Entry{Event: e}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var pages []int
+	for more := true; more; more = a.More {
+		if a, err = s.Arrivals(t.Context(), "t", a.Next, timeline.Limit{Entries: 100, Bytes: 2*size + 1}); err != nil {
+			t.Fatal(err)
+		}
+		pages = append(pages, len(a.Entries))
+	}
+	if want := []int{2, 2, 2, 2, 2}; !slices.Equal(pages, want) {
+		t.Errorf("pages of %d events, want %d", pages, want)
+	}
+}
+
+// TestDamagedEvents: each way to read an event tells that it is damaged.
+func TestDamagedEvents(t *testing.T) {
+	s := open(t, vfs.NewMem(), Options{})
+	defer s.Close()
+	if err := s.SetHistory(t.Context(), "t", 0, timeline.History{Version: 1}); err != nil {
+		t.Fatal(err)
+	}
+	f := &follower{t: t}
+	if _, err := f.read(s); err != nil {
+		t.Fatal(err)
+	}
+	putIDs(t, s, "a", "b", "c")
+	n, found, err := s.number("t")
+	if err != nil || !found {
+		t.Fatal(found, err)
+	}
+	if err := s.db.Set(eventKey(nil, n, timeline.Position{Time: 1, ID: "b"}), []byte{0xff}, nil); err != nil {
+		t.Fatal(err)
+	}
+	var damage *store.CorruptionError
+	if ids, err := f.read(s); !errors.As(err, &damage) {
+		t.Errorf("arrivals: %q, %v", ids, err)
+	}
+	if slice, err := s.Slice(t.Context(), timeline.Everything("t"), timeline.All(), timeline.Ascending, timeline.Limit{Entries: 10, Bytes: 1 << 20}); !errors.As(err, &damage) {
+		t.Errorf("events: %+v, %v", slice, err)
 	}
 }

@@ -228,6 +228,9 @@ func TestReadErrorWhileWriting(t *testing.T) {
 		{"Delete", func(ctx context.Context, s *Shelf) error {
 			return s.Delete(ctx, timeline.Part{Timeline: "a", EndExcl: 1000}, []timeline.Range{{From: timeline.At(2), To: timeline.At(9)}}, r.at)
 		}},
+		{"Delete everything", func(ctx context.Context, s *Shelf) error {
+			return s.Delete(ctx, timeline.Everything("a"), []timeline.Range{timeline.All()}, r.at)
+		}},
 		{"Unmark", func(ctx context.Context, s *Shelf) error {
 			return s.Unmark(ctx, "a", []int64{0, 1000, 7000}, r.at.Add(time.Second))
 		}},

@@ -136,6 +136,10 @@ func TestCursorsOfOtherStores(t *testing.T) {
 			t.Errorf("%d bytes of a cursor: %v", n, err)
 		}
 	}
+	f.after = one.cursor(place{one.durable.Load() + 1, 0})
+	if _, err := f.read(one); !errors.As(err, new(*store.InputError)) {
+		t.Errorf("a cursor behind all that is durable: %v", err)
+	}
 	f.after = append(slices.Clone(whole), 0)
 	if _, err := f.read(one); !errors.As(err, new(*store.InputError)) {
 		t.Errorf("a cursor with a byte too many: %v", err)
