@@ -372,11 +372,11 @@ func TestReaderAgainstPlain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	book.Enforced = true
 	now := graphitetest.Clock.Unix()
 	r := rand.New(rand.NewPCG(2, 2))
-	check := func(when string) (values int) {
+	checkAs := func(when string, enforced bool) (values int) {
 		t.Helper()
+		book.Enforced = enforced
 		session, err := s.queries.Begin(t.Context(), query.Request{})
 		if err != nil {
 			t.Fatal(err)
@@ -411,6 +411,11 @@ func TestReaderAgainstPlain(t *testing.T) {
 			}
 		}
 		return values
+	}
+	check := func(when string) (values int) {
+		t.Helper()
+		checkAs(when+", of a store that no longer downsamples", false)
+		return checkAs(when, true)
 	}
 	send := func(from, until, apart int64) {
 		var lines strings.Builder

@@ -75,6 +75,31 @@ func TestAliasAddedTwice(t *testing.T) {
 	}
 }
 
+// Two spellings with one hash are told apart by all that belongs to a spelling.
+func TestAliasesOfOneHash(t *testing.T) {
+	c := newAliasCache(1, 1<<20)
+	const hash = 7
+	spellings := []struct {
+		kind       model.Kind
+		syntax     uint8
+		head, tail string
+	}{
+		{model.Double, 1, "load", "host=a"}, {model.Long, 1, "load", "host=a"}, {model.Double, 2, "load", "host=a"},
+		{model.Double, 1, "free", "host=a"}, {model.Double, 1, "load", "host=b"},
+	}
+	for i, s := range spellings {
+		if a := c.find(hash, s.kind, s.syntax, []byte(s.head), []byte(s.tail)); a != nil {
+			t.Errorf("%+v is taken for series %d", s, a.Ref)
+		}
+		c.add(hash, s.kind, s.syntax, []byte(s.head), []byte(s.tail), store.Ref(i), 0)
+	}
+	for i, s := range spellings {
+		if a := c.find(hash, s.kind, s.syntax, []byte(s.head), []byte(s.tail)); a == nil || a.Ref != store.Ref(i) {
+			t.Errorf("%+v is taken for %+v, want series %d", s, a, i)
+		}
+	}
+}
+
 // Two readers that find an alias of the old generation at the same time move it once. An alias that is
 // not there replaces nothing.
 func TestAliasMovedTwice(t *testing.T) {

@@ -160,7 +160,7 @@ func TestNumbersOfSeriesInTheLog(t *testing.T) {
 func TestRecordsThatCannotBeReplayed(t *testing.T) {
 	s := mustOpen(t, vfs.NewMem(), tinyConfig(), Options{})
 	defer s.Close()
-	r := &replayer{spool: s, renamed: map[model.SeriesNumber]model.SeriesNumber{}}
+	known, renaming := &replayer{spool: s}, &replayer{spool: s, renamed: map[model.SeriesNumber]model.SeriesNumber{7: 3}}
 	long := strings.Repeat("\xff", 64)
 	for _, c := range []struct {
 		typ     byte
@@ -169,8 +169,10 @@ func TestRecordsThatCannotBeReplayed(t *testing.T) {
 		{typeCut, ""}, {typeCut, long}, {typeFloor, ""}, {typeFloor, long}, {typeCutV1, ""}, {typeFloorV1, ""},
 		{typeBatch, ""}, {typeBatch, "1234567"}, {typeBatch, "\x00\x00\x00\x00\x00\x00\x00\x00"}, {typeBatch, long}, {254, ""},
 	} {
-		if err := r.record(1, c.typ, []byte(c.payload)); err == nil {
-			t.Errorf("a record of type %d, %d bytes, is replayed", c.typ, len(c.payload))
+		for _, r := range []*replayer{known, renaming} {
+			if err := r.record(1, c.typ, []byte(c.payload)); err == nil {
+				t.Errorf("a record of type %d, %d bytes, is replayed, with %d renamed series", c.typ, len(c.payload), len(r.renamed))
+			}
 		}
 	}
 }
