@@ -175,4 +175,9 @@ func TestRecordsThatCannotBeReplayed(t *testing.T) {
 			}
 		}
 	}
+	for _, r := range []*replayer{known, renaming} {
+		if err := r.samples([]byte(long), &store.Batch{}); err == nil {
+			t.Errorf("samples that cannot be decoded are replayed, with %d renamed series", len(r.renamed))
+		}
+	}
 }
