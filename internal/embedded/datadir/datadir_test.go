@@ -55,7 +55,7 @@ func TestLocks(t *testing.T) {
 				"to read":  func() error { _, err := LockToRead(to.disk, to.dir); return err },
 			} {
 				var locked *LockedError
-				if err := take(); !errors.As(err, &locked) || locked.Dir != to.dir || locked.Err == nil || !strings.Contains(err.Error(), to.dir) {
+				if err := take(); !errors.As(err, &locked) || locked.Dir != to.dir || locked.Err == nil || !errors.Is(err, locked.Err) || !strings.Contains(err.Error(), to.dir) {
 					t.Errorf("%s, while it is held: %v", what, err)
 				}
 			}

@@ -407,8 +407,8 @@ func TestUnreadableFiles(t *testing.T) {
 	}
 }
 
-// TestUnreadableOverwritten: a read that fails while samples are left out because newer ones replace
-// them ends a cursor, too.
+// TestUnreadableOverwritten: a read that fails in the middle of a file ends a cursor, also while samples are left
+// out because newer ones replace them.
 func TestUnreadableOverwritten(t *testing.T) {
 	w := newWorld(t, 1)
 	reads, fails := 0, 0
@@ -422,7 +422,9 @@ func TestUnreadableOverwritten(t *testing.T) {
 		return nil
 	}))
 	const count = 20_000
-	for range 2 { // the second file replaces each sample of the first, and takes many reads as well
+	w.layers.Failed = func(error) {}
+	for files := range 2 { // the second one replaces each sample of the first, and takes many reads as well
+		fails = 0
 		w.layers.Files = append(w.layers.Files, w.file(0, func(id model.SeriesNumber) *model.Columns {
 			var c model.Columns
 			for ms := range int64(count) {
@@ -432,25 +434,24 @@ func TestUnreadableOverwritten(t *testing.T) {
 			}
 			return &c
 		})...)
-	}
-	w.layers.Failed = func(error) {}
-	for fails = 1; ; fails++ {
-		reads = 0
-		c := w.pool.Read(t.Context(), &w.layers, 0, 0, model.Double, store.ReadOptions{Range: model.AllTime})
-		read := 0
-		b, err := c.Next()
-		for ; b != nil && err == nil; b, err = c.Next() {
-			read += b.Len()
-		}
-		c.Close()
-		if reads < fails {
-			if err != nil || read != count || reads < 6 {
-				t.Errorf("%d samples of %d in %d reads: %v", read, count, reads, err)
+		for fails = 1; ; fails++ {
+			reads = 0
+			c := w.pool.Read(t.Context(), &w.layers, 0, 0, model.Double, store.ReadOptions{Range: model.AllTime})
+			read := 0
+			b, err := c.Next()
+			for ; b != nil && err == nil; b, err = c.Next() {
+				read += b.Len()
 			}
-			return
-		}
-		if !errors.Is(err, errorfs.ErrInjected) {
-			t.Fatalf("read %d fails: %v, after %d samples", fails, err, read)
+			c.Close()
+			if reads < fails {
+				if err != nil || read != count || reads < 3*(files+1) {
+					t.Errorf("%d samples of %d in %d reads: %v", read, count, reads, err)
+				}
+				break
+			}
+			if !errors.Is(err, errorfs.ErrInjected) {
+				t.Fatalf("read %d of %d files fails: %v, after %d samples", fails, files+1, err, read)
+			}
 		}
 	}
 }
@@ -528,6 +529,35 @@ func TestClosed(t *testing.T) {
 			t.Errorf("after Close: %v, %v", b, err)
 		}
 		c.Close()
+	}
+}
+
+// TestStaleMarkersAreHidden: markers of staleness in a long run are shown only to a reader that asks for them.
+func TestStaleMarkersAreHidden(t *testing.T) {
+	const samples = 2000
+	w := newWorld(t, 1)
+	w.layers.Files = w.file(0, func(id model.SeriesNumber) *model.Columns {
+		var c model.Columns
+		for ms := range int64(samples) {
+			if bits := math.Float64bits(float64(ms)); id == 0 && ms%500 == 499 {
+				c.AppendFixed(ms, model.StaleMarker, 0)
+			} else if id == 0 {
+				c.AppendFixed(ms, bits, 0)
+			}
+		}
+		return &c
+	})
+	for stale, want := range map[bool]int{false: samples - 4, true: samples} {
+		c := w.pool.Read(t.Context(), &w.layers, 0, 0, model.Double, store.ReadOptions{Range: model.AllTime, Stale: stale})
+		read := 0
+		b, err := c.Next()
+		for ; b != nil && err == nil; b, err = c.Next() {
+			read += b.Len()
+		}
+		c.Close()
+		if err != nil || read != want {
+			t.Errorf("%d samples with markers shown: %t, %v, want %d", read, stale, err, want)
+		}
 	}
 }
 

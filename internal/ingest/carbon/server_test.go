@@ -647,7 +647,17 @@ func TestLargeFramesThatTrickle(t *testing.T) {
 	large.waitFor(t, 0, 0)
 }
 
-// A large frame that arrives slowly keeps its place as long as nobody waits for it.
+// brought returns how much has come of the frames that have places.
+func (s *largeFrames) brought() (bytes int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for p := range s.mu.taken {
+		bytes += p.brought.Load()
+	}
+	return bytes
+}
+
+// A large frame that arrives slowly keeps its place as long as nobody waits for it. What has arrived counts.
 func TestSlowLargeFrame(t *testing.T) {
 	h, large := startLarge(t, func(l *largeFrames) { l.limit, l.patience = 1, 0 })
 	c := h.dial()
@@ -656,6 +666,11 @@ func TestSlowLargeFrame(t *testing.T) {
 		t.Fatal(err)
 	}
 	large.waitFor(t, 1, 0)
+	for end := time.Now().Add(time.Minute); large.brought() != int64(half-lengthBytes-smallFrame); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d bytes have arrived of %d", large.brought(), half)
+		}
+	}
 	large.endSlow(time.Now().Add(time.Hour))
 	if _, err := c.Write(largePickle[half:]); err != nil {
 		t.Fatal(err)

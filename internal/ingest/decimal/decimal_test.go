@@ -31,7 +31,7 @@ func TestInt(t *testing.T) {
 		want        int64
 		ok, inRange bool
 	}{
-		{"0", 0, true, true}, {"-5", -5, true, true}, {"007", 7, true, true},
+		{"0", 0, true, true}, {"-5", -5, true, true}, {"007", 7, true, true}, {"1234567", 1234567, true, true},
 		{"9223372036854775807", math.MaxInt64, true, true},
 		{"-9223372036854775808", math.MinInt64, true, true},
 		{"9223372036854775808", 0, true, false}, {"-9223372036854775809", 0, true, false},
