@@ -6,7 +6,7 @@ import (
 	"io"
 	"net/netip"
 	"slices"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"varve/internal/principal"
@@ -28,7 +28,7 @@ type Unsent struct {
 
 const (
 	// slowRead is how many bytes per second a client must accept of a large answer while others wait for
-	// memory, after it has had readPatience.
+	// memory, once sending it has taken readPatience.
 	slowRead     = 64 << 10
 	readPatience = 5 * time.Second
 )
@@ -110,21 +110,22 @@ func (u *Unsent) Writer(w io.Writer, cut func()) io.Writer {
 	if u.held <= smallGrant {
 		return w
 	}
-	u.out = &outgoing{w: w, cut: cut, bytes: u.held, since: time.Now()}
+	u.out = &outgoing{w: w, cut: cut, bytes: u.held}
 	u.engine.pool.sends(u.out)
 	return u.out
 }
 
 // An outgoing is a large answer that is being sent.
 type outgoing struct {
-	w        io.Writer
-	cut      func()
-	bytes    int64        // that the answer held when that began
-	accepted atomic.Int64 // by the client
-	ended    atomic.Bool  // cut
+	w     io.Writer
+	cut   func()
+	bytes int64 // that the answer held when that began
 
-	since  time.Time // when accepted was before, for which pool.mu is held
-	before int64
+	mu       sync.Mutex
+	ended    bool          // cut
+	accepted int64         // by the client, lately
+	took     time.Duration // of the writes that sent this. What the server does between writes does not count
+	began    time.Time     // of the write in progress, zero if there is none
 }
 
 // sentAtOnce is how much is sent before it counts as accepted.
@@ -132,29 +133,63 @@ const sentAtOnce = 64 << 10
 
 func (o *outgoing) Write(p []byte) (n int, err error) {
 	for piece := range slices.Chunk(p, sentAtOnce) {
+		o.begin()
 		k, err := o.w.Write(piece)
-		o.accepted.Add(int64(k))
-		if n += k; err != nil && o.ended.Load() {
-			return n, ErrSlowReader
-		} else if err != nil {
+		n += k
+		if err = o.end(k, err); err != nil {
 			return n, err
 		}
 	}
 	return n, nil
 }
 
-// slow reports whether the client has accepted little for long enough. pool.mu is held.
+func (o *outgoing) begin() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.began = time.Now()
+}
+
+// end counts n bytes that a write has sent, and returns why no others can follow.
+func (o *outgoing) end(n int, err error) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.accepted += int64(n)
+	o.took += time.Since(o.began)
+	o.began = time.Time{}
+	if o.ended {
+		return ErrSlowReader
+	}
+	return err
+}
+
+// slow reports whether the client has accepted little in the time that writes took, once that is long enough.
 func (o *outgoing) slow(now time.Time) bool {
-	elapsed := now.Sub(o.since)
-	if elapsed < readPatience {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	writing := !o.began.IsZero()
+	took := o.took
+	if writing {
+		took += now.Sub(o.began)
+	}
+	if took < readPatience {
 		return false
 	}
-	accepted := o.accepted.Load()
-	if float64(accepted-o.before) < slowRead*elapsed.Seconds() {
+	if float64(o.accepted) < slowRead*took.Seconds() {
 		return true
 	}
-	o.since, o.before = now, accepted
+	o.accepted, o.took = 0, 0
+	if writing {
+		o.began = now
+	}
 	return false
+}
+
+// abort makes writes fail.
+func (o *outgoing) abort() {
+	o.mu.Lock()
+	o.ended = true
+	o.mu.Unlock()
+	o.cut()
 }
 
 func (p *pool) sends(o *outgoing) {
@@ -173,8 +208,7 @@ func (p *pool) sentAll(o *outgoing) {
 func (p *pool) endSlow() {
 	if o := p.slowest(time.Now()); o != nil {
 		p.metrics.slowReaders.Inc()
-		o.ended.Store(true)
-		o.cut()
+		o.abort()
 	}
 }
 

@@ -101,6 +101,35 @@ func TestClientsAreGivenTime(t *testing.T) {
 	})
 }
 
+// TestPausesOfTheServerDoNotCount: a client is not slow because its query computes for long between the parts of its
+// answer.
+func TestPausesOfTheServerDoNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := DefaultConfig()
+		config.TotalMemory, config.MaxWait = 32*grantBytes, time.Minute
+		f := newFixture(t, config)
+		answer := f.Unsent(t.Context(), "10.0.0.1:1")
+		if err := answer.AtLeast(f.pool.most()); err != nil {
+			t.Fatal(err)
+		}
+		waited := make(chan error, 1)
+		go func() {
+			waited <- f.take(t.Context(), "10.0.0.2:1", f.pool.modest()+grantBytes, f.pool.modest()+grantBytes)
+		}()
+		out := answer.Writer(&client{rate: 2 * slowRead}, func() { t.Error("its answer was ended") })
+		for range 10 {
+			time.Sleep(2 * readPatience / 3)
+			if _, err := out.Write(make([]byte, 64<<10)); err != nil {
+				t.Error(err)
+			}
+		}
+		answer.Free()
+		if err := <-waited; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A failure to send that nobody has caused is passed on.
 func TestSendingFails(t *testing.T) {
 	f := newFixture(t, DefaultConfig())
