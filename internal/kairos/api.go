@@ -116,6 +116,9 @@ type handler = func(w http.ResponseWriter, r *http.Request) error
 // serve answers the errors of a handler.
 func (a *API) serve(h handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			httpapi.DropBody(r)
+		}
 		if err := h(w, r); err != nil {
 			failure.Answer(w, r, a.Log, err, httpapi.WriteErrors)
 		}

@@ -2,11 +2,13 @@ package kairos
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -212,6 +214,41 @@ func TestDisconnectEndsQuery(t *testing.T) {
 		t.Error("the answer came to its end")
 	}
 	waitFor(t, 2*time.Minute, func() bool { return len(s.engine.Running()) == 0 })
+}
+
+// hanging is a store whose views come when their requests end.
+type hanging struct {
+	store.Store
+	entered, ended chan string
+}
+
+func (h *hanging) View(ctx context.Context) (store.View, error) {
+	h.entered <- ""
+	select {
+	case <-ctx.Done():
+		h.ended <- ctx.Err().Error()
+	case <-time.After(10 * time.Second):
+		h.ended <- "nobody ends the request"
+	}
+	return nil, context.Cause(ctx)
+}
+
+// A client that leaves ends its request, also one with a body that nobody needs, as python-kairosdb sends.
+func TestDisconnectEndsRequestsWithBodies(t *testing.T) {
+	h := &hanging{openEmbedded(t), make(chan string, 1), make(chan string, 1)}
+	s := startServerWith(t, h, query.DefaultConfig(), DefaultConfig())
+	for _, framing := range []string{"", "Content-Length: 2\r\n\r\n{}", "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"} {
+		c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(c, "GET /api/v1/metricnames HTTP/1.1\r\nHost: x\r\n%s", cmp.Or(framing, "\r\n"))
+		<-h.entered
+		c.Close()
+		if got := <-h.ended; got != context.Canceled.Error() {
+			t.Errorf("%q: %s", framing, got)
+		}
+	}
 }
 
 func waitFor(t testing.TB, d time.Duration, ok func() bool) {

@@ -25,7 +25,7 @@ func (s *Scheduler) Routes() []httpapi.Route {
 	on := func(method, path string, access httpapi.Access, h func(http.ResponseWriter, *http.Request) error) httpapi.Route {
 		return httpapi.On(method, path, access, func(w http.ResponseWriter, r *http.Request) {
 			if method == http.MethodGet || method == http.MethodDelete {
-				io.Copy(io.Discard, io.LimitReader(r.Body, maxDroppedBody))
+				httpapi.DropBody(r)
 			}
 			if err := h(w, r); err != nil {
 				failure.Answer(w, r, s.log, err, httpapi.WriteErrors)
@@ -47,10 +47,6 @@ func (s *Scheduler) Routes() []httpapi.Route {
 	}
 	return routes
 }
-
-// maxDroppedBody bounds how much of the body of a GET or DELETE is read and discarded,
-// so that it is not parsed as the next request.
-const maxDroppedBody = 64 << 10
 
 func preflight(w http.ResponseWriter, r *http.Request) {
 	if method := r.Header.Get("Access-Control-Request-Method"); method != "" {
