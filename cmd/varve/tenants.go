@@ -12,6 +12,7 @@ import (
 
 	"varve/internal/config"
 	"varve/internal/embedded/datadir"
+	"varve/internal/principal"
 	"varve/internal/store"
 )
 
@@ -102,7 +103,8 @@ func checkUnlisted(c config.Config) error {
 	}
 	var errs []error
 	for _, dir := range dirs {
-		if name := dir.Name(); dir.IsDir() && !c.HasTenant(name) {
+		name := dir.Name()
+		if dir.IsDir() && !c.HasTenant(name) && principal.CheckTenant(name) == nil { // not lost+found
 			of := c
 			of.DataDir = filepath.Join(parent, name)
 			errs = append(errs, checkLeftSpools(of, fmt.Sprintf("but tenants no longer has %s. "+
