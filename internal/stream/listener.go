@@ -312,7 +312,7 @@ func (l *Listener) makeRoomLocked(network netip.Prefix, now time.Time) (c *Conn,
 	c.evicted = true
 	l.forgetLocked(c)
 	l.mu.leaving++
-	c.endShaking()
+	c.endShakingWait()
 	if l.o.Drain {
 		c.drain(now)
 	} else {

@@ -27,7 +27,7 @@ type TLS struct {
 	// Timeout bounds a handshake.
 	Timeout time.Duration
 
-	// Turns limits the handshakes that compute at the same time. Its senders take turns, so that a flood
+	// Turns limits the handshakes that compute at the same time. Their senders take turns, so that a flood
 	// of handshakes delays those of its own sender. nil does not limit them.
 	Turns *gate.Gate
 
@@ -81,8 +81,8 @@ func (c *Conn) readMetered(p []byte) (int, error) {
 // A shaking is a handshake. It has a place in [TLS.Turns] while it computes, and none while it waits for
 // its client. nil is one without a gate.
 type shaking struct {
-	ctx    context.Context
-	end    context.CancelFunc // ends the wait for a place
+	wait   context.Context // for a place
+	end    context.CancelFunc
 	turns  *gate.Gate
 	sender netip.Prefix
 	inside atomic.Bool
@@ -93,7 +93,7 @@ func (h *shaking) compute() error {
 	if h == nil {
 		return nil
 	}
-	_, _, err := h.turns.Enter(h.ctx, h.sender, 1)
+	_, _, err := h.turns.Enter(h.wait, h.sender, 1)
 	h.inside.Store(err == nil)
 	return err
 }
@@ -105,8 +105,8 @@ func (h *shaking) pause() {
 	}
 }
 
-// endShaking ends a handshake of c that waits for a place: the connection is closed.
-func (c *Conn) endShaking() {
+// endShakingWait makes a handshake of c fail where it waits for a place: the connection is closed.
+func (c *Conn) endShakingWait() {
 	if h := c.shaking.Load(); h != nil {
 		h.end()
 	}
@@ -202,7 +202,9 @@ func (c *Conn) Handshake(ctx context.Context) error {
 	defer cancel()
 	c.SetWriteDeadline(time.Now().Add(o.Timeout))
 	if o.Turns != nil {
-		h := &shaking{ctx: ctx, end: cancel, turns: o.Turns, sender: c.network}
+		wait, end := context.WithCancel(ctx)
+		defer end()
+		h := &shaking{wait: wait, end: end, turns: o.Turns, sender: c.network}
 		c.shaking.Store(h)
 		defer func() {
 			h.pause()

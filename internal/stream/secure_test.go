@@ -204,3 +204,41 @@ func TestEvictedHandshake(t *testing.T) {
 		<-second
 	})
 }
+
+// A pausing connection waits before its second write.
+type pausing struct {
+	net.Conn
+	writes int
+	resume chan struct{}
+}
+
+func (p *pausing) Write(b []byte) (int, error) {
+	if p.writes++; p.writes == 2 {
+		<-p.resume
+	}
+	return p.Conn.Write(b)
+}
+
+// A connection that is drained because another one needs its place may end its handshake if that needs no turn
+// of others.
+func TestDrainedHandshake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		test := newTLSTest(t)
+		test.door.TLS.Turns = gate.New(1)
+		l := NewListener(test.door, Options{Name: "test", Limit: 1, Drain: true})
+		first := shakeOne(l)
+		client := &pausing{Conn: test.pipes.dial(), resume: make(chan struct{})}
+		go tls.Client(client, test.client).Handshake()
+		synctest.Wait()
+		second := shakeOne(l)
+		late := test.pipes.dial()
+		synctest.Wait()
+		close(client.resume)
+		if err := <-first; err != nil {
+			t.Error(err)
+		}
+		client.Close()
+		late.Close()
+		<-second
+	})
+}
