@@ -17,15 +17,24 @@ import (
 // that arrive in time stay in files for as long as the first stage lasts. Late samples are old
 // enough for a coarser stage when they arrive, so they are held back for Config.LateHold.
 
+// lateRules returns the rules by which late samples are held back.
+func (s *Store) lateRules() []retention.Rule {
+	book := s.book()
+	if book == nil || s.cfg.LateHold == 0 {
+		return nil
+	}
+	return book.Rules
+}
+
 // arrivesLate reports whether some samples of a batch are old enough for a coarser stage.
 func (s *Store) arrivesLate(b *store.Batch) bool {
-	book := s.book()
-	if book == nil || len(book.Rules) == 0 || s.cfg.LateHold == 0 {
+	rules := s.lateRules()
+	if len(rules) == 0 {
 		return false
 	}
 	nowMS, border := s.now().UnixMilli(), int64(math.MinInt64)
-	for i := range book.Rules {
-		border = max(border, book.Rules[i].Stages.SamplesFromMS(nowMS))
+	for i := range rules {
+		border = max(border, rules[i].Stages.SamplesFromMS(nowMS))
 	}
 	old := func(sample store.Sample) bool { return sample.TimeMS < border }
 	if !slices.ContainsFunc(b.Samples, old) {
@@ -48,15 +57,16 @@ func (s *Store) isLate(id model.SeriesNumber, ms, nowMS int64) bool {
 // stage when they arrived, or may have been by rules that are not known here, else none. Those that
 // a start found in the log count as having arrived then.
 func (s *Store) lateOf(sw *swap) (late blockfile.Late) {
-	nowMS := s.now().UnixMilli()
 	held := s.policies.unknown || sw.late
-	if !held && s.cfg.LateHold > 0 && s.book() != nil {
+	if !held && len(s.lateRules()) > 0 {
 		for id := range sw.head.Series() {
 			span, _ := sw.head.Span(id)
-			held = held || s.isLate(id, span.StartMS, s.opened.UnixMilli())
+			if held = s.isLate(id, span.StartMS, s.opened.UnixMilli()); held {
+				break
+			}
 		}
 	}
-	if held {
+	if nowMS := s.now().UnixMilli(); held {
 		late = blockfile.Late{FirstMS: nowMS, LastMS: nowMS}
 	}
 	return late
