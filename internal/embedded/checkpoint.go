@@ -303,7 +303,7 @@ func (s *Store) commitCheckpoint(sw *swap, files []*openFile) error {
 	if err := s.commit(ch, files); err != nil {
 		return err
 	}
-	s.leaving.committed(sw.forget)
+	s.leaving.Committed(setOf(sw.forget))
 	s.savedDeletions = max(s.savedDeletions, sw.deletions)
 	written := s.samplesIn(files)
 	s.publish(func(st *state) {

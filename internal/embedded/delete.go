@@ -332,6 +332,16 @@ func numbersOf(elements []uint32) []model.SeriesNumber {
 	return ids
 }
 
+// kindInFiles returns the kind of a series that files may have samples of. It is 0
+// for series that the catalogue has removed: nothing that files have of them will
+// ever be valid.
+func (s *Store) kindInFiles(id model.SeriesNumber) model.Kind {
+	if kind := s.series.Kind(id); kind != 0 {
+		return kind
+	}
+	return s.leaving.Kind(id)
+}
+
 // setOf is the set of some series.
 func setOf(ids []model.SeriesNumber) *roaring.Bitmap {
 	set := roaring.New()
@@ -488,7 +498,7 @@ func (s *Store) forgetLocked(ids []model.SeriesNumber) {
 		}
 		s.index.Remove(id, series)
 		_ = active.Delete(id, model.AllTime) // reads nothing, so it does not fail
-		s.leaving.add(id, s.series.Kind(id))
+		s.leaving.Add(id, s.series.Kind(id))
 		gone = append(gone, id)
 	}
 	if len(gone) > 0 {

@@ -384,7 +384,7 @@ func (s *Store) read(ctx context.Context, st *state, nowMS int64, id model.Serie
 // readStored is like read, with data that other rules may show again.
 func (s *Store) readStored(ctx context.Context, st *state, nowMS int64, id model.SeriesNumber, kind model.Kind, o store.ReadOptions) store.Cursor {
 	samples := func(o store.ReadOptions) store.Cursor {
-		return note(s.cursors.Read(ctx, &st.layers, nowMS, id, kind, o), o.Stages)
+		return o.Stages.Note(s.cursors.Read(ctx, &st.layers, nowMS, id, kind, o))
 	}
 	if !st.buckets && o.Buckets != store.BucketsOnly || o.Buckets == store.WithoutBuckets {
 		return samples(o)

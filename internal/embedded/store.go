@@ -133,7 +133,7 @@ type Store struct {
 		late        bool                 // the active head has samples that arrived late, see arrivesLate
 	}
 
-	leaving  leaving
+	leaving  catalogue.Leaving
 	holds    *folding.Holds
 	policies policies
 	journal  journal

@@ -51,6 +51,25 @@ func (l *StageLog) AddBlock(b *Block) {
 	}
 }
 
+// Note returns a cursor that records in l what is read from c.
+func (l *StageLog) Note(c Cursor) Cursor {
+	if l == nil {
+		return c
+	}
+	return &notedCursor{c, l}
+}
+
+type notedCursor struct {
+	Cursor
+	log *StageLog
+}
+
+func (n *notedCursor) Next() (*Block, error) {
+	b, err := n.Cursor.Next()
+	n.log.AddBlock(b)
+	return b, err
+}
+
 // Used lists the stages that were read, the finest first.
 func (l *StageLog) Used() []StageUse {
 	l.mu.Lock()
