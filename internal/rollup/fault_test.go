@@ -296,6 +296,47 @@ func TestStoreFailsInARun(t *testing.T) {
 	}
 }
 
+// TestStoreFailsInAFirstRun: the first run of a task, or the first one with another roll-up, is repeated if it fails
+// at any call of the store, and misses no point.
+func TestStoreFailsInAFirstRun(t *testing.T) {
+	for _, added := range []bool{false, true} {
+		for n, failed := 1, true; failed; n++ {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHarness(t)
+				b := newBrittle(h.store)
+				h.front, h.log = b, slog.New(slog.DiscardHandler)
+				h.restart(nil)
+				h.start()
+				text, metric := taskJSON("t", hour, minute, ""), "dst"
+				h.do(200, "POST", "/api/v1/rollups", text)
+				if added {
+					time.Sleep(time.Hour + time.Second)
+					h.do(200, "PUT", "/api/v1/rollups/t", strings.TrimSuffix(text, "]}")+`,{"save_as":"other","query":{"start_absolute":1,"metrics":[`+
+						`{"name":"src","group_by":[{"name":"tag","tags":["host"]}],"aggregators":[{"name":"max","sampling":`+minute+`}]}]}}]}`)
+					metric = "other"
+				}
+				_, due := h.scheduled("t")
+				first := due.Add(-time.Hour).UnixMilli()
+				h.send("src", "a", 1, first+7000, first+50*60_000)
+				time.Sleep(time.Until(due) - time.Millisecond)
+				b.arm(n)
+				time.Sleep(time.Second)
+				synctest.Wait()
+				failed = b.disarm()
+				time.Sleep(2 * DefaultConfig().RetryInterval)
+				synctest.Wait()
+				if got := strings.Count(h.points(metric), "host=a"); got != 2 {
+					t.Errorf("another roll-up: %v; call %d failed: %v; there are %d results", added, n, failed, got)
+				}
+				h.stop()
+			})
+			if !failed && n < 6 {
+				t.Errorf("a run makes %d calls", n-1)
+			}
+		}
+	}
+}
+
 // TestStoreFailsAmongManyResults: results that exceed one block are stored completely,
 // or the backfill fails.
 func TestStoreFailsAmongManyResults(t *testing.T) {

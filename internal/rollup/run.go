@@ -359,6 +359,9 @@ func (s *Scheduler) run(ctx context.Context, t *task, held func() bool, next fun
 	if s.shared != nil && !s.shared.owns(t.id) {
 		return errElsewhere // the other node writes the status
 	}
+	if !t.started(marks) { // see firstStart: the next run would begin at this one
+		return errors.Join(errs...)
+	}
 	after.NextScheduled = dateText(next(len(errs) > 0))
 	return errors.Join(append(errs, s.catalogue.setJSON(ctx, statusKey, t.id, after))...)
 }
@@ -390,6 +393,7 @@ func (p *pass) advance(ctx context.Context, marks watermarks, before *status) er
 			start = first
 		}
 		if err := store(downsample.Watermark{UntilMS: start, RunMS: now}); err != nil { // the start survives a failed first run
+			delete(marks, key)
 			return err
 		}
 	}
@@ -421,16 +425,25 @@ func firstStart(t *task, p *pass, before *status, now int64) int64 {
 	return agg.Later(start, -p.sampling.Value, p.sampling.Unit, p.bucketing.Zone)
 }
 
+// started reports whether all roll-ups of the task have watermarks.
+func (t *task) started(marks watermarks) bool {
+	for _, src := range t.sources() {
+		if _, ok := marks[src.key]; !ok {
+			return false
+		}
+	}
+	return true
+}
+
 // only drops the watermarks of roll-ups that are no longer part of the task, once all
 // parts of the task have watermarks of their own.
 func (t *task) only(marks watermarks) watermarks {
+	if !t.started(marks) {
+		return marks
+	}
 	kept := watermarks{}
 	for _, src := range t.sources() {
-		m, ok := marks[src.key]
-		if !ok {
-			return marks
-		}
-		kept[src.key] = m
+		kept[src.key] = marks[src.key]
 	}
 	return kept
 }
