@@ -269,3 +269,18 @@ func Float(k Kind, bits uint64) float64 {
 	}
 	return math.Float64frombits(bits)
 }
+
+// Bits returns a number as a value of a fixed kind, rounded for Long.
+func Bits(k Kind, v float64) uint64 {
+	if k != Long {
+		return math.Float64bits(v)
+	}
+	v = math.RoundToEven(v)
+	switch {
+	case v >= 1<<63:
+		return math.MaxInt64
+	case v < -1<<63:
+		return 1 << 63
+	}
+	return uint64(int64(v))
+}

@@ -104,3 +104,17 @@ func TestFloat(t *testing.T) {
 		t.Errorf("Float of double -1.5 = %v", got)
 	}
 }
+
+// TestBits: values of a series of whole numbers are rounded to even, and bounded.
+func TestBits(t *testing.T) {
+	for v, want := range map[float64]int64{
+		0.5: 0, 1.5: 2, 2.5: 2, -1.5: -2, 1e300: math.MaxInt64, -1e300: math.MinInt64, 1 << 63: math.MaxInt64, -1 << 63: math.MinInt64, 1 << 62: 1 << 62, -1 << 62: -1 << 62, -3 << 61: -3 << 61,
+	} {
+		if got := int64(Bits(Long, v)); got != want {
+			t.Errorf("%v becomes %d, want %d", v, got, want)
+		}
+	}
+	if got := math.Float64frombits(Bits(Double, 1.5)); got != 1.5 {
+		t.Errorf("1.5 becomes %v", got)
+	}
+}

@@ -290,6 +290,10 @@ type ReadOptions struct {
 	// stand for buckets. It is not used together with Summarize.
 	Sketches bool
 
+	// Final, if not nil, cuts time into spans as that of a Summary does. Block.Aggregates then has only
+	// buckets that lie within a span. Sketches must be set.
+	Final func(ms int64) int64
+
 	// Hold, if not nil, is called as Selection.Hold before the cursor takes much memory beside its block:
 	// for all samples of a series that arrived out of order and is not in files yet.
 	Hold func(bytes int64) error

@@ -353,11 +353,14 @@ func (c *Cursor) take(run, sample bool) error {
 	}
 	if run {
 		c.runs = append(c.runs, model.Stats{
-			Count: int(b.Count), FirstMS: b.StartMS, LastMS: b.LastMS, Min: b.Min, Max: b.Max, Sum: b.Sum, Last: c.bits(b.Last),
+			Count: int(b.Count), FirstMS: b.StartMS, LastMS: b.LastMS, Min: b.Min, Max: b.Max, Sum: b.Sum, Last: model.Bits(c.q.Kind, b.Last),
 		})
 		return nil
 	}
-	c.out.AppendFixed(b.StartMS, c.bits(Value(b, c.q.Policy)), 0)
+	c.out.AppendFixed(b.StartMS, model.Bits(c.q.Kind, Value(b, c.q.Policy)), 0)
+	if f := c.q.Options.Final; f != nil && lastInstant(b.StartMS, b.StepMS) > f(b.StartMS) {
+		b.Aggregate = model.Aggregate{}
+	}
 	c.note(b.Aggregate)
 	return nil
 }
@@ -365,19 +368,4 @@ func (c *Cursor) take(run, sample bool) error {
 // Value is the value that stands for a bucket.
 func Value(b store.Bucket, p retention.Policy) float64 {
 	return p.Aggregation.Method.Of(b.Aggregate, p.Expected(b.StepMS))
-}
-
-// bits returns a number as a value of the series, rounded if it is one of whole numbers.
-func (c *Cursor) bits(v float64) uint64 {
-	if c.q.Kind == model.Double {
-		return math.Float64bits(v)
-	}
-	v = math.RoundToEven(v)
-	switch {
-	case v >= 1<<63:
-		return math.MaxInt64
-	case v < -1<<63:
-		return 1 << 63
-	}
-	return uint64(int64(v))
 }

@@ -145,23 +145,6 @@ func TestSketchesAreRead(t *testing.T) {
 	}
 }
 
-// Values of a series of whole numbers are rounded to even, and bounded.
-func TestWholeNumbersOfBuckets(t *testing.T) {
-	c := &Cursor{}
-	c.q.Kind = model.Long
-	for v, want := range map[float64]int64{
-		0.5: 0, 1.5: 2, 2.5: 2, -1.5: -2, 1e300: math.MaxInt64, -1e300: math.MinInt64, 1 << 63: math.MaxInt64, -1 << 63: math.MinInt64, 1 << 62: 1 << 62, -1 << 62: -1 << 62, -3 << 61: -3 << 61,
-	} {
-		if got := int64(c.bits(v)); got != want {
-			t.Errorf("%v becomes %d, want %d", v, got, want)
-		}
-	}
-	c.q.Kind = model.Double
-	if got := math.Float64frombits(c.bits(1.5)); got != 1.5 {
-		t.Errorf("1.5 becomes %v", got)
-	}
-}
-
 // Steps are repeated as often as there are buckets, whatever step those before had.
 func TestRepeatedSteps(t *testing.T) {
 	c := &Cursor{memory: &memory{}}

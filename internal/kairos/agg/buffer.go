@@ -2,6 +2,8 @@ package agg
 
 import (
 	"math"
+	"slices"
+	"unsafe"
 
 	"varve/internal/model"
 	"varve/internal/query"
@@ -14,12 +16,15 @@ type pointBuffer struct {
 	times []int64
 	bits  []uint64
 	kinds []model.Kind
+	order []int32  // see Point
 	ends  []uint32 // of Data; nil while all points are of fixed kinds
 	data  []byte
+
+	wholes []model.Aggregate // Point.Whole of each point up to the last that has one
 }
 
 // pointBytes is the memory of a point without its Data.
-const pointBytes = 8 + 8 + 1 + 4
+const pointBytes = 8 + 8 + 1 + 4 + 4
 
 func (b *pointBuffer) add(p *Point) error {
 	if int64(len(b.data)+len(p.Data)) > math.MaxUint32 {
@@ -42,8 +47,26 @@ func (b *pointBuffer) add(p *Point) error {
 	b.times = append(b.times, p.TimeMS)
 	b.bits = append(b.bits, p.Bits)
 	b.kinds = append(b.kinds, p.Kind)
+	b.order = append(b.order, p.order)
 	b.data = append(b.data, p.Data...)
 	b.ends = append(b.ends, uint32(len(b.data)))
+	if p.Whole == nil {
+		return nil
+	}
+	return b.addWhole(p.Whole)
+}
+
+// addWhole notes what the last point stands for.
+func (b *pointBuffer) addWhole(a *model.Aggregate) error {
+	n, before := len(b.times), cap(b.wholes)
+	if n > before {
+		b.wholes = slices.Grow(b.wholes, n-len(b.wholes)+min(n, 64))
+	}
+	if err := b.lease.Take(int64(cap(b.wholes)-before)*int64(unsafe.Sizeof(*a)) + int64(len(a.Sketch))); err != nil {
+		return err
+	}
+	b.wholes = append(b.wholes, make([]model.Aggregate, n-len(b.wholes))...)
+	b.wholes[n-1] = *a
 	return nil
 }
 
@@ -66,9 +89,12 @@ func (b *pointBuffer) get(i int, p *Point) {
 	if i > 0 {
 		from = b.ends[i-1]
 	}
-	*p = Point{TimeMS: b.times[i], Kind: b.kinds[i], Bits: b.bits[i]}
+	*p = Point{TimeMS: b.times[i], Kind: b.kinds[i], Bits: b.bits[i], order: b.order[i]}
 	if b.ends[i] > from {
 		p.Data = b.data[from:b.ends[i]]
+	}
+	if i < len(b.wholes) && b.wholes[i].Count > 0 {
+		p.Whole = &b.wholes[i]
 	}
 }
 

@@ -154,6 +154,25 @@ func (t *tally) addPoint(need model.StatSet, p *Point) {
 	if t.count == 0 {
 		t.first = edge{p.TimeMS, p.Bits, 0, p.Kind}
 	}
-	t.last = edge{p.TimeMS, p.Bits, 0, p.Kind}
+	t.last = edge{p.TimeMS, p.Bits, p.order, p.Kind}
 	t.addCount(1, p.TimeMS)
+}
+
+// addStored adds the next point of a merged stream of the store if it stands for a bucket, or follows such a
+// point, whose last sample may be later.
+func (t *tally) addStored(need model.StatSet, p *Point) {
+	last, counted := t.last, t.count
+	if a := p.Whole; a != nil {
+		t.sum.Add(a.Sum)
+		t.addMin(a.Min)
+		t.addMax(a.Max)
+		t.last = edge{a.LastMS, model.Bits(p.Kind, a.Last), p.order, p.Kind}
+		t.addCount(a.Count, p.TimeMS)
+	} else {
+		t.addPoint(need, p)
+	}
+	if e := t.last; counted > 0 {
+		t.last = last
+		t.addLast(e)
+	}
 }

@@ -178,6 +178,19 @@ func (g *TimeGroupBy) number(env *Env, p *Point) (int64, error) {
 	return int64((uint64(p.TimeMS) - uint64(env.Range.StartMS)) / uint64(size) % uint64(g.Count)), nil
 }
 
+// final returns the last instant of the span of a time that is in one group. The query begins at startMS.
+func (g *TimeGroupBy) final(startMS, ms int64) int64 {
+	size := saturatingMul(g.Size.Value, groupUnitMS(g.Size.Unit))
+	switch {
+	case g.Size.Unit == Months:
+		cal := calendar{time.UTC}
+		return cal.add(startMS, cal.unitsBetween(startMS, ms, Months)+1, Months) - 1
+	case size <= 0: // number refuses it
+		return ms
+	}
+	return saturatingAdd(ms, size-1-int64((uint64(ms)-uint64(startMS))%uint64(size)))
+}
+
 func groupUnitMS(u Unit) int64 {
 	switch u {
 	case Days:

@@ -28,8 +28,9 @@ type loaded struct {
 	plan    *groupPlan
 	steps   []Step // those that accept the group, without a folded first one
 	fold    *foldStep
-	wholes  bool     // the first step requests Point.Whole
-	buckets *buckets // of fold
+	wholes  bool                 // the first step requests Point.Whole
+	final   func(ms int64) int64 // see store.ReadOptions
+	buckets *buckets             // of fold
 	lease   query.Lease
 	live    []bool // series that have samples
 	tags    []query.TagValues
@@ -200,7 +201,7 @@ func (r *Result) newLoaded(plan *groupPlan) (*loaded, error) {
 	}
 	if g.fold == nil {
 		g.opened = make([]*source, len(plan.series))
-		g.wholes = r.wholes(g.steps)
+		g.wholes, g.final = r.wholes(g.steps)
 	}
 	if g.fold == nil || g.fold.fold.needs&(model.StatFirst|model.StatLast) != 0 {
 		return g, r.run.Cause(plan.sort(r.run.Session))
@@ -244,15 +245,43 @@ func (r *Result) folds(f *foldStep, plan *groupPlan) bool {
 	return true
 }
 
-// wholes reports whether the first of some steps requests Point.Whole. Groups by value
-// cannot use it: a bucket would be in the group of its own value, and its samples may
-// not be.
-func (r *Result) wholes(steps []Step) bool {
-	if len(steps) == 0 || len(r.splits) > 0 {
-		return false
+// wholes reports whether the first of some steps requests Point.Whole, and within which spans. Groups
+// by value cannot use it: a bucket would be in the group of its own value, and its samples may not be.
+func (r *Result) wholes(steps []Step) (ok bool, final func(ms int64) int64) {
+	if len(steps) == 0 {
+		return false, nil
 	}
-	c, ok := steps[0].(*collectStep)
-	return ok && c.wholes
+	switch step := steps[0].(type) {
+	case *collectStep:
+		return step.wholes && len(r.splits) == 0, nil
+	case *foldStep:
+		return r.wholesOf(step)
+	}
+	return false, nil
+}
+
+// wholesOf is wholes for a fold: it counts the samples of a bucket that lies within one of its own buckets
+// and within one group by time.
+func (r *Result) wholesOf(f *foldStep) (ok bool, final func(ms int64) int64) {
+	if f.Sampling.Value <= 0 || f.fold.needs&model.StatFirst != 0 {
+		return false, nil
+	}
+	var groups []*TimeGroupBy
+	for _, by := range r.splits {
+		one, ok := by.(*TimeGroupBy)
+		if !ok {
+			return false, nil
+		}
+		groups = append(groups, one)
+	}
+	own, startMS := r.bucketsOf(f), r.run.query.Range.StartMS
+	return true, func(ms int64) int64 {
+		last := own.find(ms).finalMS
+		for _, g := range groups {
+			last = min(last, g.final(startMS, ms))
+		}
+		return last
+	}
 }
 
 // bucketsOf returns the buckets of a step, which are the same for all groups.

@@ -11,6 +11,7 @@ import (
 type Point struct {
 	TimeMS int64 // ms since the Unix epoch
 	Kind   model.Kind
+	order  int32  // position of the series in its group, for a point of the store
 	Bits   uint64 // Long: int64 bits; Double: IEEE-754 bits
 	Data   []byte // variable kinds, see model.Kind
 

@@ -107,7 +107,7 @@ func (s *foldStep) result(t *tally, p *Point) {
 }
 
 func (s *foldStep) Apply(env *Env, in Stream) Stream {
-	return &foldStream{step: s, in: in, buckets: s.buckets(env)}
+	return &foldStream{step: s, in: in, buckets: s.buckets(env), wholes: env.first}
 }
 
 // foldStream folds a stream in order. It reads one point ahead.
@@ -115,6 +115,8 @@ type foldStream struct {
 	step    *foldStep
 	in      Stream
 	buckets *buckets
+	wholes  bool // points may stand for buckets of the store
+	mixed   bool // such a point is in the tally
 
 	ahead Point // first point of the next bucket, if begun
 	begun bool
@@ -139,6 +141,7 @@ func (f *foldStream) Next(p *Point) (bool, error) {
 	if f.done {
 		return false, nil
 	}
+	f.mixed = false
 	f.tally.reset(f.buckets.find(f.ahead.TimeMS))
 	f.first = append(f.first[:0], f.ahead.Data...)
 	openedMS := f.ahead.TimeMS
@@ -169,7 +172,12 @@ func (f *foldStream) fill() error {
 		if null && !f.step.fold.skipsNulls {
 			return errNull
 		}
-		if !null {
+		switch {
+		case null:
+		case f.mixed || f.wholes && f.ahead.Whole != nil:
+			f.mixed = true
+			f.tally.addStored(need, &f.ahead)
+		default:
 			f.tally.addPoint(need, &f.ahead)
 		}
 		if keep && f.ahead.Kind.Variable() {

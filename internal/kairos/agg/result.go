@@ -260,7 +260,8 @@ func (r *Result) chain(s Stream, steps []Step, env *Env) Stream {
 // finish runs the steps and reverses the result if needed.
 func (r *Result) finish(s Stream, steps []Step, env *Env) Stream {
 	s = r.guard(s)
-	for _, step := range steps {
+	for i, step := range steps {
+		env.first = i == 0
 		s = step.Apply(env, s)
 		if maker, ok := step.(*gapsStep); ok {
 			s = &produced{guarded: guarded{in: s, session: r.run.Session, cost: r.cost()}, run: r.run, least: maker.least(env)}

@@ -130,7 +130,7 @@ func (s *source) nextBlock() (bool, error) {
 
 // point fills p with the current sample.
 func (s *source) point(p *Point) {
-	*p = Point{TimeMS: s.block.Times[s.i], Kind: s.kind}
+	*p = Point{TimeMS: s.block.Times[s.i], Kind: s.kind, order: s.order}
 	switch {
 	case s.kind.Fixed():
 		p.Bits = s.block.Values[s.i]

@@ -170,6 +170,68 @@ func TestLastOfStages(t *testing.T) {
 	check("with the last sample sent again", -5)
 }
 
+// TestFoldsOfStages: count, sum, avg, min, max and last of stages are the same with a limit that is not
+// reached, with groups by time, and for an incomplete answer, which read samples in order of time.
+func TestFoldsOfStages(t *testing.T) {
+	s := openStaged(t, func(*retention.PolicyConfig) {})
+	r := rand.New(rand.NewPCG(7, 7))
+	for host := range 3 {
+		s.write(fmt.Sprint(host), stagedMS-48*hourMS, 10_000, 48*360, func(int) float64 { return float64(r.IntN(1000)) })
+	}
+	s.fold()
+	s.write("0", stagedMS-30*hourMS+5_000, 60_000, 100, func(i int) float64 { return float64(100 + i) })
+	s.write("late", stagedMS-5*hourMS+5_000, 60_000, 100, func(i int) float64 { return float64(100 + i) })
+	same := func(a, b sample) bool { // but for the rounding of sums
+		x, isDouble := a.value.(float64)
+		y, _ := b.value.(float64)
+		return a.ms == b.ms && (a.value == b.value || isDouble && math.Abs(x-y) < 1e-12*math.Abs(x))
+	}
+	for _, name := range []string{"count", "sum", "avg", "min", "max", "last", "first"} {
+		for _, sampling := range []Sampling{{1, Minutes}, {40, Minutes}, {1, Hours}, {6, Hours}, {1, Days}, {1, Months}} {
+			for _, aligned := range []bool{true, false} {
+				ask := func(change func(*MetricQuery)) (points []sample) {
+					m := MetricQuery{Metric: "m", Steps: []Step{newStep(t, name, Args{"sampling": sampling, "align_start_time": aligned})}}
+					change(&m)
+					got, _, err := s.on.ask(stagedMS-48*hourMS, stagedMS-1, "UTC", m)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, g := range got {
+						points = append(points, g.Points...)
+					}
+					slices.SortFunc(points, func(a, b sample) int { return int(a.ms - b.ms) })
+					return points
+				}
+				want := ask(func(*MetricQuery) {})
+				for how, change := range map[string]func(*MetricQuery){
+					"limit":             func(m *MetricQuery) { m.Limit = 1_000_000 },
+					"limit, descending": func(m *MetricQuery) { m.Limit, m.Descending = 1_000_000, true },
+					"a group a month":   func(m *MetricQuery) { m.GroupBy = []GroupBy{&TimeGroupBy{Size: Sampling{1, Months}, Count: 2}} },
+					"two groups":        func(m *MetricQuery) { m.GroupBy = []GroupBy{&TimeGroupBy{Size: Sampling{1, Days}, Count: 2}} },
+					"six groups": func(m *MetricQuery) {
+						m.GroupBy, m.Descending = []GroupBy{&TimeGroupBy{Size: Sampling{6, Hours}, Count: 3}, &TimeGroupBy{Size: Sampling{1, Days}, Count: 2}}, true
+					},
+					"in order of time": func(*MetricQuery) { s.on.merging = true },
+				} {
+					if sampling.Unit == Months && how == "two groups" || how == "six groups" && (sampling.Unit >= Days || sampling.Value == 40) {
+						continue // a result of the plain query has samples of several groups
+					}
+					got := ask(change)
+					s.on.merging = false
+					if !slices.EqualFunc(got, want, same) {
+						t.Errorf("%s of %v, aligned %t, %s: %d results, want %d, the first ones %v and %v", name, sampling, aligned, how, len(got), len(want), got[:1], want[:1])
+					}
+				}
+			}
+		}
+	}
+	m := MetricQuery{Metric: "m", GroupBy: []GroupBy{&TimeGroupBy{Size: Sampling{40, Minutes}, Count: 2}}, Steps: []Step{newStep(t, "count", Args{"sampling": Sampling{1, Days}, "align_start_time": true})}}
+	got, _, err := s.on.ask(stagedMS-48*hourMS, stagedMS-47*hourMS-1, "UTC", m)
+	if err != nil || len(got) != 1 || fmt.Sprint(got[0].Points[0].value) != "3" {
+		t.Errorf("groups that cut buckets: %v, %v, want the values of three buckets", got, err)
+	}
+}
+
 // TestPercentilesWithoutSketches: percentiles are of the values of buckets if another
 // step has changed the points, and for groups by value.
 func TestPercentilesWithoutSketches(t *testing.T) {

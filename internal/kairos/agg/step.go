@@ -33,6 +33,7 @@ type Env struct {
 	run     *Run
 	grouped map[string]bool // tags named by any tag group-by, even an ignored one
 	lease   *query.Lease    // memory of the group
+	first   bool            // the step is the first one, so that Point.Whole is what it has requested
 }
 
 // zone returns the zone of an aggregator: its own, else the query's.

@@ -70,7 +70,7 @@ func (f *folder) read(r reading) error {
 		return f.fold(r)
 	}
 	o := run.rangeOptions(f.result.readDescending(), f.result.query.Limit)
-	o.Sketches = g.wholes
+	o.Sketches, o.Final = g.wholes, g.final
 	src, err := run.open(g.plan.series[r.order], o, r.order, &g.lease)
 	g.opened[r.order], g.live[r.order] = src, src != nil
 	return err
