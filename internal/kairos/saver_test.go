@@ -1,6 +1,7 @@
 package kairos
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -12,9 +13,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/ingest"
+	"varve/internal/ingest/ingesttest"
 	"varve/internal/ingest/kairosjson"
 	"varve/internal/kairos/agg"
+	"varve/internal/model"
 	"varve/internal/query"
+	"varve/internal/store"
 	"varve/internal/store/reference"
 )
 
@@ -83,6 +87,21 @@ func TestSaveAs(t *testing.T) {
 	resp, body := s.do(t, "POST", queryPath, `{"start_absolute":0,"metrics":[{"name":"none","aggregators":[{"name":"save_as"}]}]}`)
 	if resp.StatusCode != http.StatusOK {
 		t.Errorf("%d %s", resp.StatusCode, body)
+	}
+}
+
+// TestSaveAsOfACustomType: points say of which kind they are, not of which type. Without a type
+// nothing of them is stored.
+func TestSaveAsOfACustomType(t *testing.T) {
+	recorder := &ingesttest.Recorder{}
+	p, reg := ingesttest.NewPipeline(recorder, nil)
+	err := NewSaver(p).Save(t.Context(), agg.Target{Metric: "copy", Tags: []model.Tag{{Name: "h", Value: "a"}}},
+		[]agg.Point{{TimeMS: 1, Kind: model.Long, Bits: 5}, {TimeMS: 2, Kind: model.Custom, Data: []byte{1}}})
+	if !errors.As(err, new(*store.InputError)) || !strings.Contains(err.Error(), "a type that Varve does not know") {
+		t.Errorf("saved with %v", err)
+	}
+	if samples, _ := recorder.Count(); samples != 0 || ingesttest.Counters(t, reg, "varve_ingest_rejected_total")["save_as,bad_type"] != 2 {
+		t.Errorf("%d samples stored, refused %v", samples, ingesttest.Counters(t, reg, "varve_ingest_rejected_total"))
 	}
 }
 

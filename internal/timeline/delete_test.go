@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -220,6 +221,34 @@ func TestFailuresAreTold(t *testing.T) {
 		if err := e.Close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A deadlineShelf notes whether histories are to be stored until a time.
+type deadlineShelf struct {
+	*bucketsShelf
+	until []bool
+}
+
+func (s *deadlineShelf) SetHistory(ctx context.Context, _ string, _ uint64, _ History) error {
+	_, ok := ctx.Deadline()
+	s.until = append(s.until, ok)
+	return nil
+}
+
+// TestOnlyLayoutsAreStoredInTime: a new layout has to be stored within the skew, since it begins at a
+// time. A retention may take as long as the shelf needs.
+func TestOnlyLayoutsAreStoredInTime(t *testing.T) {
+	s := &deadlineShelf{bucketsShelf: &bucketsShelf{buckets: 1, fail: func(string, int64) error { return nil }}}
+	e, err := Open(s, Options{Upkeep: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	_, retained := e.SetRetention(t.Context(), "t", time.Hour)
+	_, proposed := e.Propose(t.Context(), "t", Proposal{Factor: 2})
+	if err := errors.Join(retained, proposed); err != nil || !slices.Equal(s.until, []bool{false, true}) {
+		t.Errorf("%v, with a deadline: %v, want only the second", err, s.until)
 	}
 }
 

@@ -339,6 +339,37 @@ func TestHeldAndStale(t *testing.T) {
 	}
 }
 
+// A failingStore refuses batches.
+type failingStore struct {
+	store.Store
+	err error
+}
+
+func (s *failingStore) Append(ctx context.Context, b *store.Batch) error {
+	if s.err != nil {
+		return s.err
+	}
+	return s.Store.Append(ctx, b)
+}
+
+// TestHeldThatFails: a line that had to wait, and then cannot be stored, is not passed over.
+func TestHeldThatFails(t *testing.T) {
+	s := &failingStore{Store: reference.New(nil)}
+	p := newPipeline(s, func(c *ingest.Config) { c.NewSeriesPerSecond, c.NewSeriesBurst = 100, 1 })
+	local := NewLocal(p, "test")
+	local.pause = 50 * time.Millisecond
+	line := func(name string) [][]byte {
+		return [][]byte{fmt.Appendf(nil, `{"name":%q,"tags":{"a":"b"},"datapoints":[[1,1]]}`, name)}
+	}
+	if got, err := local.Store(t.Context(), line("first")); err != nil || got[0].Points != 1 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	s.err = errBroken
+	if got, err := local.Store(t.Context(), line("held")); !errors.Is(err, errBroken) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 func serve(s store.Store, change func(*Config)) *http.ServeMux {
 	c := DefaultConfig()
 	if change != nil {

@@ -75,6 +75,9 @@ func TestKeyValuesAreBounded(t *testing.T) {
 	v.must(t, v.Unset(ctx, "a", "x", "none"))
 	full(set("b", "z", "1", "text"), "metadata keys", 4)
 	v.must(t, v.Unset(ctx, "a", "x", "1"))
+	if at, err := v.Modified(ctx, "a", "x"); err != nil || at.IsZero() {
+		t.Errorf("a/x, of which a key is left, was modified at %v, %v", at, err)
+	}
 	v.must(t, set("b", "z", "1", "text"))
 
 	// Removing leaves nothing behind, and removing what is not there nothing new.

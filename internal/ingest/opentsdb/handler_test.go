@@ -107,6 +107,8 @@ func TestPut(t *testing.T) {
 		{"no metric", "/api/put?details", asJSON, `{"metric":""}`, 400, `{"errors":[{"datapoint":{"metric":""},"error":"Metric name was empty"}],"failed":1,"success":0}`, ""},
 		{"no value", "/api/put?details", asJSON, `{"metric":"m","timestamp":1,"value":null}`, 400, `{"errors":[{"datapoint":{"metric":"m","timestamp":1,"value":null},"error":"Empty value"}],"failed":1,"success":0}`, ""},
 		{"not finite", "/api/put?summary", asJSON, `{"metric":"m","timestamp":1,"value":"NaN","tags":{"h":"a"}}`, 400, `{"failed":1,"success":0}`, ""},
+		{"beyond a double", "/api/put?details", asJSON, `{"metric":"m","timestamp":1,"value":1e999,"tags":{"h":"a"}}`, 400,
+			`{"errors":[{"datapoint":{"metric":"m","timestamp":1,"value":1e999,"tags":{"h":"a"}},"error":"Unable to parse value to a number: it must be finite"}],"failed":1,"success":0}`, ""},
 		{"empty tag", "/api/put?details", asJSON, `{"metric":"m","timestamp":1,"value":1,"tags":{"h":""}}`, 400,
 			`{"errors":[{"datapoint":{"metric":"m","timestamp":1,"value":1,"tags":{"h":""}},"error":"the value of tag h is empty"}],"failed":1,"success":0}`, ""},
 		{"cut off", "/api/put?details", asJSON, "[" + good + ",{", 400,
