@@ -2,11 +2,14 @@ package offline
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"io/fs"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -377,6 +380,49 @@ func TestCheckOfPagesOutOfOrder(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 		d.must(f.Close())
+	}
+}
+
+// TestCheckOfChunksThatAreNone: a chunk that cannot be decoded is found also where the checksum of its
+// page is right, with the reason.
+func TestCheckOfChunksThatAreNone(t *testing.T) {
+	d := newData(t).file(1, files, longs(1000, 5)).done()
+	f, err := blockfile.Open(d.fs, blockPath(1), 1, blockfile.NewCache(0))
+	d.must(err)
+	defer f.Close()
+	var builder chunk.PageBuilder
+	builder.Reset(chunk.Best)
+	c := piece{id: aString, kind: model.String, from: 1000, n: 50, step: 999, value: []byte("some text")}.columns()
+	builder.Add(aString, model.String, &c, 0, c.Len())
+	whole := builder.Finish(nil)
+	undecodable := 0
+	for i := 1; i < len(whole)-crc32.Size; i++ {
+		changed := slices.Clone(whole[:len(whole)-crc32.Size])
+		changed[i] ^= 0x11
+		changed = binary.LittleEndian.AppendUint32(changed, crc32.Checksum(changed, crc32.MakeTable(crc32.Castagnoli)))
+		page, err := chunk.OpenPage(changed)
+		if err != nil {
+			continue
+		}
+		var e chunk.Entry
+		var decoder chunk.Decoder
+		entries := page.Iter()
+		if !entries.Next(&e) {
+			continue
+		}
+		reason := decoder.DecodeEntry(&e, &model.Columns{})
+		if reason == nil {
+			continue
+		}
+		undecodable++
+		checker := newChecker(t.Context(), d.fs, "data", CheckOptions{Now: now})
+		newBlockCheck(checker, f, 1).page(blockfile.PageRef{Length: 7}, page)
+		if got := findings(checker.report); !strings.Contains(got, reason.Error()) {
+			t.Errorf("with byte %d changed: found %q, want %v", i, got, reason)
+		}
+	}
+	if undecodable == 0 {
+		t.Error("no change makes the chunk undecodable")
 	}
 }
 

@@ -109,9 +109,15 @@ func TestEveryReadOfATableThatFails(t *testing.T) {
 	}
 }
 
-// TestCheckWhereThereIsNoEnd: a check ends with its context wherever it is, without a finding.
+// TestCheckWhereThereIsNoEnd: a check ends with its context wherever it is, at the next page or call,
+// without a finding.
 func TestCheckWhereThereIsNoEnd(t *testing.T) {
-	d := newData(t).file(1, files, longs(1000, 5)).file(2, files, doubles(1000, 5)).done().tabled()
+	d := newData(t).file(1, files, longs(1000, 5)).file(2, files, doubles(1000, 5))
+	var pages []piece
+	for i := range 10 {
+		pages = append(pages, piece{id: aString, kind: model.String, from: int64(i), n: 1, step: 1, value: big(uint64(i))})
+	}
+	d.file(3, files, pages...).done().tabled()
 	dir := d.open()
 	defer dir.Close()
 	for n := 1; ; n++ {
@@ -123,8 +129,8 @@ func TestCheckWhereThereIsNoEnd(t *testing.T) {
 			}
 			return
 		}
-		if !errors.Is(err, context.Canceled) || len(r.Findings) != 0 {
-			t.Errorf("cancelled the %d. time that it is asked: %v, found %s", n, err, findings(r))
+		if !errors.Is(err, context.Canceled) || len(r.Findings) != 0 || ctx.left < -1 {
+			t.Errorf("cancelled the %d. time that it is asked, and asked again %d times: %v, found %s", n, -ctx.left, err, findings(r))
 		}
 	}
 }

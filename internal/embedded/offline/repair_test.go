@@ -251,6 +251,43 @@ func TestRepairWithoutAnIndex(t *testing.T) {
 	}
 }
 
+// TestRepairWhereThereIsNoEnd: a repair ends with its context wherever it is, also within a damaged
+// file. What it was about to replace is still there, or in quarantine.
+func TestRepairWhereThereIsNoEnd(t *testing.T) {
+	const pages = 20 // that are sound: two checks and the salvage ask before each
+	pieces := []piece{longs(1000, 50)}
+	for i := range pages {
+		pieces = append(pieces, piece{id: aString, kind: model.String, from: int64(i), n: 1, step: 1, value: big(uint64(i))})
+	}
+	for n := 1; ; n++ {
+		d := newData(t).file(2, files, pieces...).done().flip(blockPath(2), 40)
+		damaged := d.read(blockPath(2))
+		ctx := &counted{Context: t.Context(), left: n}
+		say := func(line string) {
+			if ctx.left <= 0 && strings.Contains(line, "samples are lost") {
+				t.Errorf("given up the %d. time that it is asked, it goes on: %s", n, line)
+			}
+		}
+		_, err := Repair(ctx, d.fs, "data", RepairOptions{Say: say, Now: now}, d.salvageLog)
+		if ctx.left > 0 {
+			if err != nil || n < 3*pages {
+				t.Errorf("after it was asked %d times: %v", n, err)
+			}
+			return
+		}
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("given up the %d. time that it is asked: %v", n, err)
+		}
+		path := blockPath(2)
+		if _, err := d.fs.Stat(path); err != nil {
+			path = "data/quarantine/" + datadir.BlockName(2)
+		}
+		if d.read(path) != damaged {
+			t.Errorf("given up the %d. time that it is asked: the damaged file is not the same", n)
+		}
+	}
+}
+
 // TestUnrepairable: what only a backup or a newer build helps for is refused, and named.
 func TestUnrepairable(t *testing.T) {
 	d := newData(t).file(1, files, longs(1000, 5)).file(2, files, longs(1000, 5)).done().flip(blockPath(2), 20)
@@ -454,10 +491,20 @@ func TestBackup(t *testing.T) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := Backup(ctx, d.fs, "backups", "late", source(d, open, &steps)); !errors.Is(err, context.Canceled) {
-		t.Errorf("given up: %v", err)
+	for _, files := range [][]*blockfile.File{open, nil} {
+		for n := 1; ; n++ {
+			ctx := &counted{Context: t.Context(), left: n}
+			_, err := Backup(ctx, d.fs, "backups", fmt.Sprint("late", len(files)), source(d, files, &steps))
+			if ctx.left > 0 {
+				if err != nil || n != len(files)+2+1 { // before each file and segment
+					t.Errorf("after it was asked %d times: %v", n-1, err)
+				}
+				break
+			}
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("given up the %d. time that it is asked: %v", n, err)
+			}
+		}
 	}
 	closeFiles(open)
 }
