@@ -610,13 +610,21 @@ func TestRefusals(t *testing.T) {
 func TestFailedCommit(t *testing.T) {
 	mem := vfs.NewMem()
 	filled(t, mem)
+	readOnly, err := pebble.Open("catalogue", &pebble.Options{FS: mem, ReadOnly: true, Logger: &fatalLog{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed := Catalogue{db: &Pebble{DB: readOnly}}
+	failure := failed.Commit(Change{DropFiles: []uint64{7}})
+	if err := readOnly.Close(); err != nil {
+		t.Fatal(err)
+	}
 	v := openValues(t, mem)
 	defer v.catalogue.Close()
 	c := v.catalogue
-	failure := errors.New("the disk is gone")
-	c.failed.Store(&failure)
-	if err := c.Commit(Change{DropFiles: []uint64{7}}); err != failure || c.Broken() != failure {
-		t.Errorf("%v, %v", err, c.Broken())
+	c.failed.Store(failed.failed.Load())
+	if err := c.Commit(Change{DropFiles: []uint64{7}}); !errors.Is(failure, pebble.ErrReadOnly) || err != failure || c.Broken() != failure {
+		t.Errorf("%v, then %v, %v", failure, err, c.Broken())
 	}
 	c.failed.Store(nil)
 	if err := c.Commit(Change{DropFiles: []uint64{7}, DropDeletions: []uint64{1}, Forget: []model.SeriesNumber{2}}); err != nil || c.Broken() != nil {
