@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"varve/internal/downsample"
 	"varve/internal/query"
 	"varve/internal/store"
 	"varve/internal/store/reference"
@@ -64,6 +65,27 @@ func TestChangedTaskMissesNothing(t *testing.T) {
 {host=a,saved_from=src} 2000-01-01T05:00 1`)
 			})
 		})
+	}
+}
+
+// TestFormer: only roll-ups that are no longer part of a task say from where a changed one computes:
+// neither its other roll-ups, which may be behind, nor when the task was stored.
+func TestFormer(t *testing.T) {
+	task, err := parseTask(newHarness(t).scheduler.parser, []byte(taskJSON("t", hour, minute, "")), "t", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	marks := watermarks{storedAt: {UntilMS: 1, RunMS: 1}}
+	for _, src := range task.sources() {
+		marks[src.key] = downsample.Watermark{UntilMS: 2, RunMS: 2, HorizonMS: 90}
+	}
+	if mark, found := task.former(marks); found {
+		t.Errorf("found %+v", mark)
+	}
+	marks["before"] = downsample.Watermark{UntilMS: 20, RunMS: 31, HorizonMS: 40}
+	marks["long before"] = downsample.Watermark{UntilMS: 21, RunMS: 30, HorizonMS: 41}
+	if mark, found := task.former(marks); !found || mark != (downsample.Watermark{UntilMS: 20, RunMS: 30, HorizonMS: 41}) {
+		t.Errorf("found %t, %+v", found, mark)
 	}
 }
 

@@ -502,14 +502,19 @@ func TestWatch(t *testing.T) {
 	full := errors.New("full")
 	value := []byte(strings.Repeat("x", 64<<10))
 	for _, watch := range []bool{false, true} { // numbers count as well as texts
-		p, n := place(t, vfs.NewMem()), 0
-		p.Space = func() error { return full }
+		p, n, looks := place(t, vfs.NewMem()), 0, 0
+		p.Space = func() error {
+			if looks++; looks == 1 {
+				return nil
+			}
+			return full
+		}
 		out := p.NewOutput(&Counts{}, chunk.Fast, blockfile.Origin{})
 		if watch {
 			out.Watch()
 		}
 		var err error
-		for ; n < 2*lookEvery/8 && err == nil; n += 1 << 10 {
+		for ; n < 4*lookEvery/8 && err == nil; n += 1 << 10 {
 			c := model.Columns{}
 			for i := range 1 << 10 {
 				c.AppendFixed(int64(n+i), uint64(i), 0)
@@ -517,8 +522,8 @@ func TestWatch(t *testing.T) {
 			err = out.Add(1, model.Long, &c)
 		}
 		out.Abort()
-		if watch && (!errors.Is(err, full) || n > lookEvery/8+1<<10) || !watch && err != nil {
-			t.Errorf("watched: %t: after %d numbers: %v", watch, n, err)
+		if watch && (!errors.Is(err, full) || n != 2*lookEvery/8) || !watch && (err != nil || looks != 0) {
+			t.Errorf("watched: %t: after %d numbers, and %d looks: %v", watch, n, looks, err)
 		}
 	}
 	for _, watch := range []bool{false, true} {
