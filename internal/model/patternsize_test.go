@@ -17,6 +17,7 @@ func TestPatternSizes(t *testing.T) {
 		strings.Repeat(`\pL`, 1000):                 false,
 		"(?:" + strings.Repeat("x", 100) + "){100}": false,
 		"[^a]{2,}":                                  true,
+		"a{0}":                                      true,
 	} {
 		p, err := NewPattern(expr)
 		if (err == nil) != fits || err != nil && len(err.Error()) > 300 {

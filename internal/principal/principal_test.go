@@ -33,7 +33,7 @@ func TestRights(t *testing.T) {
 
 // A tenant's name is part of paths, directories and keyspaces.
 func TestCheckTenant(t *testing.T) {
-	for _, name := range []string{"a", "acme_2", strings.Repeat("a", 32)} {
+	for _, name := range []string{"a", "acme_2", "zz9_0", strings.Repeat("a", 32)} {
 		if err := CheckTenant(name); err != nil {
 			t.Error(err)
 		}
