@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -276,7 +277,20 @@ func TestPreflight(t *testing.T) {
 // pages notes how many names a view is asked for at once.
 type pages struct {
 	store.Store
+	mu     sync.Mutex
 	limits []int
+}
+
+func (p *pages) note(limit int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.limits = append(p.limits, limit)
+}
+
+func (p *pages) noted() []int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.limits)
 }
 
 func (p *pages) View(ctx context.Context) (store.View, error) {
@@ -290,7 +304,7 @@ type pagedView struct {
 }
 
 func (v *pagedView) Names(ctx context.Context, q store.NamesQuery) ([]string, bool, error) {
-	v.pages.limits = append(v.pages.limits, q.Limit)
+	v.pages.note(q.Limit)
 	return v.View.Names(ctx, q)
 }
 
@@ -319,8 +333,8 @@ func TestNamesArePaged(t *testing.T) {
 	if len(got.Results) != namesPage+5 || got.Results[namesPage] != fmt.Sprintf("n%06d", namesPage) {
 		t.Errorf("%d names", len(got.Results))
 	}
-	if want := []int{namesPage, namesPage}; !slices.Equal(asked.limits, want) {
-		t.Errorf("names are read in pages of %d, want %d", asked.limits, want)
+	if got, want := asked.noted(), []int{namesPage, namesPage}; !slices.Equal(got, want) {
+		t.Errorf("names are read in pages of %d, want %d", got, want)
 	}
 	if _, body := s.do(t, "GET", "/api/v1/tagvalues", "{}"); body != `{"results":["a"]}` {
 		t.Error(body)
