@@ -172,9 +172,9 @@ func notPermitted(err error, dir string) error {
 }
 
 // checkLeftSpools reports what a server over Cassandra has acknowledged in this data directory
-// and not delivered, if the present settings would not deliver it: but is why, and what to do.
-func checkLeftSpools(c config.Config, but string) error {
-	return errors.Join(cassandra.CheckLeftSpools(diskfs.Data, c.DataDir, c.Cassandra.Spool, but), spooled.CheckLeft(diskfs.Data, filepath.Join(c.DataDir, spoolDir), but))
+// and not delivered, if the present settings would not deliver it; why says so, and what to do.
+func checkLeftSpools(c config.Config, why string) error {
+	return errors.Join(cassandra.CheckLeftSpools(diskfs.Data, c.DataDir, c.Cassandra.Spool, why), spooled.CheckLeft(diskfs.Data, filepath.Join(c.DataDir, spoolDir), why))
 }
 
 // damagedStore says what to do about a file of the store in dir that cannot be read.

@@ -12,8 +12,8 @@ import (
 )
 
 // CheckLeftSpools reports acknowledged samples below dir that wait for Cassandra, for a server that
-// would not write or show them. but is why, and what to do.
-func CheckLeftSpools(fsys vfs.FS, dir string, cfg spool.Config, but string) error {
+// would not write or show them. why says so, and what to do.
+func CheckLeftSpools(fsys vfs.FS, dir string, cfg spool.Config, why string) error {
 	dirs := []string{fsys.PathJoin(dir, spoolName)}
 	all := fsys.PathJoin(dir, spoolsName)
 	names, err := fsys.List(all)
@@ -27,12 +27,12 @@ func CheckLeftSpools(fsys vfs.FS, dir string, cfg spool.Config, but string) erro
 	}
 	var errs []error
 	for _, d := range dirs {
-		errs = append(errs, checkLeftSpool(fsys, d, cfg, but))
+		errs = append(errs, checkLeftSpool(fsys, d, cfg, why))
 	}
 	return errors.Join(errs...)
 }
 
-func checkLeftSpool(fsys vfs.FS, dir string, cfg spool.Config, but string) error {
+func checkLeftSpool(fsys vfs.FS, dir string, cfg spool.Config, why string) error {
 	if _, err := fsys.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -43,7 +43,7 @@ func checkLeftSpool(fsys vfs.FS, dir string, cfg spool.Config, but string) error
 	if left.waiting == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d samples in %s wait for %s, %s", left.waiting, dir, left.owner, but)
+	return fmt.Errorf("%d samples in %s wait for %s, %s", left.waiting, dir, left.owner, why)
 }
 
 // A leftSpool is a spool that is no longer used.

@@ -17,16 +17,16 @@ import (
 // [Door.TLS] it uses TLS, see Handshake; the embedded net.Conn is the connection below.
 type Conn struct {
 	net.Conn
-	tls      *tls.Conn // nil: no TLS
-	trust    atomic.Pointer[trust]
-	in       inbound // what tls reads
-	silent   int     // bytes that tls has read since it last returned data
-	out      outbound
-	meter    atomic.Pointer[Meter]
-	shaking  atomic.Pointer[shaking] // the handshake, while there is one
-	listener *Listener
-	network  netip.Prefix
-	once     sync.Once
+	tls       *tls.Conn // nil: no TLS
+	trust     atomic.Pointer[trust]
+	in        inbound // what tls reads
+	silent    int     // bytes that tls has read since it last returned data
+	out       outbound
+	meter     atomic.Pointer[Meter]
+	handshake atomic.Pointer[handshake] // nil after it
+	listener  *Listener
+	network   netip.Prefix
+	once      sync.Once
 
 	sender  *sender       // set when it was admitted
 	place   *list.Element // among the sender's idle ones; listener.mu guards it

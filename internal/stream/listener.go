@@ -312,7 +312,7 @@ func (l *Listener) makeRoomLocked(network netip.Prefix, now time.Time) (c *Conn,
 	c.evicted = true
 	l.forgetLocked(c)
 	l.mu.leaving++
-	c.endShakingWait()
+	c.endHandshakeWait()
 	if l.o.Drain {
 		c.drain(now)
 	} else {

@@ -39,7 +39,7 @@ type TLS struct {
 type side struct{ *Conn }
 
 func (s side) Write(p []byte) (int, error) {
-	s.shaking.Load().pause()
+	s.handshake.Load().pause()
 	return s.out.write(s.Conn.Conn, p)
 }
 
@@ -67,20 +67,20 @@ var errSilent = errors.New("the client sent more than 32 KiB of TLS messages wit
 
 // readMetered reads from the network, at the pace of c.
 func (c *Conn) readMetered(p []byte) (int, error) {
-	shaking := c.shaking.Load()
-	shaking.pause()
+	h := c.handshake.Load()
+	h.pause()
 	n, err := c.meter.Load().read(p, c.readRaw)
 	if n > 0 {
-		if err := shaking.compute(); err != nil {
+		if err := h.compute(); err != nil {
 			return 0, err
 		}
 	}
 	return n, err
 }
 
-// A shaking is a handshake. It has a place in [TLS.Turns] while it computes, and none while it waits for
+// A handshake has a place in [TLS.Turns] while it computes, and none while it waits for
 // its client. nil is one without a gate.
-type shaking struct {
+type handshake struct {
 	wait   context.Context // for a place
 	end    context.CancelFunc
 	turns  *gate.Gate
@@ -89,7 +89,7 @@ type shaking struct {
 }
 
 // compute waits for a place. Only the goroutine of the handshake calls it.
-func (h *shaking) compute() error {
+func (h *handshake) compute() error {
 	if h == nil {
 		return nil
 	}
@@ -99,15 +99,15 @@ func (h *shaking) compute() error {
 }
 
 // pause gives the place back. Whoever closes the connection may call it, too.
-func (h *shaking) pause() {
+func (h *handshake) pause() {
 	if h != nil && h.inside.Swap(false) {
 		h.turns.Leave(h.sender, 1)
 	}
 }
 
-// endShakingWait makes a handshake of c fail where it waits for a place: the connection is closed.
-func (c *Conn) endShakingWait() {
-	if h := c.shaking.Load(); h != nil {
+// endHandshakeWait makes a handshake of c fail if it waits for a place, because c is to be closed.
+func (c *Conn) endHandshakeWait() {
+	if h := c.handshake.Load(); h != nil {
 		h.end()
 	}
 }
@@ -204,11 +204,11 @@ func (c *Conn) Handshake(ctx context.Context) error {
 	if o.Turns != nil {
 		wait, end := context.WithCancel(ctx)
 		defer end()
-		h := &shaking{wait: wait, end: end, turns: o.Turns, sender: c.network}
-		c.shaking.Store(h)
+		h := &handshake{wait: wait, end: end, turns: o.Turns, sender: c.network}
+		c.handshake.Store(h)
 		defer func() {
 			h.pause()
-			c.shaking.Store(nil)
+			c.handshake.Store(nil)
 		}()
 	}
 	err := c.tls.HandshakeContext(ctx)

@@ -54,15 +54,7 @@ func TestLargeHandshake(t *testing.T) {
 		failed := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "failed"}, []string{"stream", "reason"})
 		test.door.TLS.Failed = failed
 		l := NewListener(test.door, Options{Name: "test", Limit: 1})
-		hello, shaken := firstFlight(t), make(chan error)
-		go func() {
-			c, err := l.Accept()
-			if err == nil {
-				err = c.(*Conn).Handshake(context.Background())
-				c.Close()
-			}
-			shaken <- err
-		}()
+		hello, shaken := firstFlight(t), shakeOne(l)
 		client := test.pipes.dial()
 		defer client.Close()
 		go io.Copy(io.Discard, client)

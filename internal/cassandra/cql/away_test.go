@@ -31,7 +31,7 @@ func until(t *testing.T, limit time.Duration, what string, ok func() bool) {
 	}
 }
 
-// TestOtherPrograms: what is wrong is told if hosts does not name nodes of Cassandra.
+// TestOtherPrograms: if hosts names something other than Cassandra nodes, the reason says what is wrong.
 func TestOtherPrograms(t *testing.T) {
 	listen := func(answer string) string {
 		l, err := net.Listen("tcp", "127.0.0.1:0")

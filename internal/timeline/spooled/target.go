@@ -39,14 +39,14 @@ func (e *MisdirectedError) Error() string {
 }
 
 // CheckLeft returns an error if acknowledged events in dir wait for Cassandra. It is for a server
-// that would never store or show them; but is why, and what to do.
-func CheckLeft(fsys vfs.FS, dir, but string) error {
+// that would never store or show them; why says so, and what to do.
+func CheckLeft(fsys vfs.FS, dir, why string) error {
 	n, owner, err := waiting(fsys, dir)
 	if err != nil {
 		return err
 	}
 	if n > 0 {
-		return fmt.Errorf("%d events of timelines in %s wait for keyspace %s, %s", n, dir, owner.Keyspace, but)
+		return fmt.Errorf("%d events of timelines in %s wait for keyspace %s, %s", n, dir, owner.Keyspace, why)
 	}
 	return nil
 }

@@ -269,7 +269,7 @@ func (r *repair) names(ctx context.Context, _, _ int64) error {
 	var raw cql.Raw
 	for rows.Scan(&raw) {
 		metric := string(raw)
-		if metric == "" {
+		if metric == "" { // see rowKeys
 			continue
 		}
 		if r.report.Names++; r.report.Names%repairChunk == 0 {
