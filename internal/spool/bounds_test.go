@@ -626,6 +626,7 @@ func TestIdle(t *testing.T) {
 func TestIdleSeriesAreForgottenInTime(t *testing.T) {
 	cfg := tinyConfig()
 	cfg.MaxIdleSeries = 10
+	cfg.Linger = time.Hour // all series become idle at once: those that are left of some would not be too many
 	s := mustOpen(t, vfs.NewMem(), cfg, Options{Sink: newRemote(), idleInterval: time.Millisecond})
 	defer s.Close()
 	for i := range 20 {
