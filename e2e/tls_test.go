@@ -35,12 +35,12 @@ func TestCertificatesSwapped(t *testing.T) {
 	var sending sync.WaitGroup
 	for n := range senders {
 		sending.Go(func() {
+			each := s.Afresh() // so that each makes a handshake
 			for i := range batches {
 				body := fmt.Sprintf(`[{"name":"by.http","tags":{"sender":"%d"},"timestamp":%d,"value":1}]`, n, start+i)
-				if _, err := s.Want(t.Context(), 204, "POST", "/api/v1/datapoints", body); err != nil {
+				if _, err := each.Want(t.Context(), 204, "POST", "/api/v1/datapoints", body); err != nil {
 					t.Error(err)
 				}
-				s.Client.CloseIdleConnections() // so that the next one makes a handshake
 			}
 		})
 		sending.Go(func() {

@@ -44,6 +44,15 @@ func (s *Server) OfTenant(name string) *Server {
 	return &Server{Scheme: s.Scheme, HTTP: s.HTTP + "/t/" + name, Client: s.Client}
 }
 
+// Afresh returns s with a client of its own that makes a connection for each request. Client
+// must not be made to: who closes its idle connections also closes one that another goroutine
+// is about to send a request on.
+func (s *Secured) Afresh() *Server {
+	transport := s.Client.Transport.(bearer).Transport.Clone()
+	transport.DisableKeepAlives = true
+	return &Server{Scheme: s.Scheme, HTTP: s.HTTP, Client: &http.Client{Timeout: AnswerWithin, Transport: bearer{transport, s.Token}}}
+}
+
 // NewCertificate puts another certificate of the server into its file.
 func (s *Secured) NewCertificate(t *testing.T) {
 	t.Helper()
