@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -10,6 +11,7 @@ import (
 type contender struct {
 	name   string
 	server server
+	asker  *asker // while it is asked one kind of question
 	millis []float64
 	spent  time.Duration
 	cpu    int64
@@ -66,7 +68,7 @@ func warmUp(ctx context.Context, each time.Duration, w workload, contenders []*c
 		}
 		for began, turn := time.Now(), 0; time.Since(began) < each; turn++ {
 			for _, q := range queries {
-				if _, err := c.server.ask(ctx, q.question(w, turn)); err != nil {
+				if _, err := c.server.request(q.question(w, turn)).do(ctx); err != nil {
 					return fmt.Errorf("%s: %s: %w", q.name, c.name, err)
 				}
 			}
@@ -75,8 +77,14 @@ func warmUp(ctx context.Context, each time.Duration, w workload, contenders []*c
 	return nil
 }
 
-func (r *run) askOne(ctx context.Context, w workload, q query, contenders []*contender) error {
-	points, err := r.compareAnswers(ctx, w, q, contenders)
+func (r *run) askOne(ctx context.Context, w workload, q query, contenders []*contender) (err error) {
+	for _, c := range contenders {
+		if c.asker, err = dialAsker(ctx, c.server.request(q.question(w, 0))); err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+		defer c.asker.close()
+	}
+	points, err := r.compareAnswers(w, q, contenders)
 	if err != nil {
 		return err
 	}
@@ -93,8 +101,12 @@ func (r *run) askOne(ctx context.Context, w workload, q query, contenders []*con
 			if c.spent > askMost {
 				continue
 			}
+			text, err := c.server.request(q.question(w, turn)).text()
+			if err != nil {
+				return err
+			}
 			began := time.Now()
-			if _, err := c.server.ask(ctx, q.question(w, turn)); err != nil {
+			if _, err := c.asker.ask(text); err != nil {
 				return fmt.Errorf("%s: %w", c.name, err)
 			}
 			taken := time.Since(began)
@@ -117,12 +129,12 @@ func (r *run) askOne(ctx context.Context, w workload, q query, contenders []*con
 // compareAnswers asks everybody the first questions, which also warms them up,
 // and says how many points an answer has. A peer that differs from Varve is a
 // failure, noted once, but is timed.
-func (r *run) compareAnswers(ctx context.Context, w workload, q query, contenders []*contender) (points int, err error) {
+func (r *run) compareAnswers(w workload, q query, contenders []*contender) (points int, err error) {
 	differs := make(map[string]bool)
 	for turn := range 20 {
 		var ours answer
 		for i, c := range contenders {
-			a, err := answerOf(ctx, c.server, q.question(w, turn))
+			a, err := c.answer(q.question(w, turn))
 			if err != nil {
 				return 0, fmt.Errorf("%s: %w", c.name, err)
 			}
@@ -139,6 +151,22 @@ func (r *run) compareAnswers(ctx context.Context, w workload, q query, contender
 	return points, nil
 }
 
+// answer asks and understands.
+func (c *contender) answer(q question) (answer, error) {
+	text, err := c.server.request(q).text()
+	if err != nil {
+		return nil, err
+	}
+	if text, err = c.asker.ask(text); err != nil {
+		return nil, err
+	}
+	a, err := c.server.read(q, text)
+	if err == nil && len(a) == 0 {
+		err = errors.New("answer is empty")
+	}
+	return a, err
+}
+
 // profileQuery asks for some seconds while profiles are taken, if wanted.
 func (r *run) profileQuery(ctx context.Context, w workload, q query, s server) error {
 	if r.profiles == "" {
@@ -146,7 +174,7 @@ func (r *run) profileQuery(ctx context.Context, w workload, q query, s server) e
 	}
 	return r.profiled(ctx, s, q.name, func() error {
 		for began, turn := time.Now(), 0; time.Since(began) < 3*time.Second; turn++ {
-			if _, err := s.ask(ctx, q.question(w, turn)); err != nil {
+			if _, err := s.request(q.question(w, turn)).do(ctx); err != nil {
 				return err
 			}
 		}

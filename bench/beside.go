@@ -322,7 +322,7 @@ func (v *varve) askCity(ctx context.Context, city, rows, entries int) error {
 	for i := range metrics {
 		metrics[i] = metric
 	}
-	text, err := v.query(ctx, fullHourMS, fullHourMS+int64(rows-1)*rowMS+1, metrics...)
+	text, err := v.query(fullHourMS, fullHourMS+int64(rows-1)*rowMS+1, metrics...).do(ctx)
 	if err != nil {
 		return err
 	}

@@ -99,31 +99,42 @@ func (r *run) askBusy(ctx context.Context, w workload, round int, t target) (ste
 
 // askAtOnce lets askers ask for a while and returns how many milliseconds each answer
 // took.
-func askAtOnce(ctx context.Context, s server, question func(turn int) question) ([]float64, error) {
+func askAtOnce(ctx context.Context, s server, nth func(n int) question) ([]float64, error) {
 	var (
 		mu     sync.Mutex
 		millis []float64
 		errs   []error
 		wait   sync.WaitGroup
 	)
-	for asker := range askers {
+	for first := range askers {
 		wait.Go(func() {
-			for began, turn := time.Now(), asker; time.Since(began) < askFor; turn += askers {
-				asked := time.Now()
-				_, err := s.ask(ctx, question(turn))
-				taken := time.Since(asked)
-				mu.Lock()
-				millis = append(millis, float64(taken.Nanoseconds())/1e6)
-				if err != nil {
-					errs = append(errs, err)
-				}
-				mu.Unlock()
-				if err != nil {
-					return
-				}
-			}
+			own, err := askInTurns(ctx, s, func(n int) question { return nth(first + n*askers) })
+			mu.Lock()
+			defer mu.Unlock()
+			millis, errs = append(millis, own...), append(errs, err)
 		})
 	}
 	wait.Wait()
 	return millis, errors.Join(errs...)
+}
+
+// askInTurns is one of the askers: its nth question follows the answer to the one before.
+func askInTurns(ctx context.Context, s server, nth func(n int) question) (millis []float64, err error) {
+	a, err := dialAsker(ctx, s.request(nth(0)))
+	if err != nil {
+		return nil, err
+	}
+	defer a.close()
+	for began, n := time.Now(), 0; time.Since(began) < askFor; n++ {
+		text, err := s.request(nth(n)).text()
+		if err != nil {
+			return nil, err
+		}
+		asked := time.Now()
+		if _, err := a.ask(text); err != nil {
+			return nil, err
+		}
+		millis = append(millis, float64(time.Since(asked).Nanoseconds())/1e6)
+	}
+	return millis, nil
 }

@@ -81,7 +81,7 @@ func (o *overCassandra) stored(ctx context.Context) (int64, error) {
 
 // flush returns when the spool is empty.
 func (o *overCassandra) flush(ctx context.Context) error {
-	_, err := o.post(ctx, "/admin/flush", nil)
+	_, err := o.post("/admin/flush", nil).do(ctx)
 	return err
 }
 

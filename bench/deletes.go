@@ -39,9 +39,9 @@ func (r *run) deletes(ctx context.Context, t target) error {
 	began, deleted := time.Now(), make(chan error, 1)
 	done := make(chan time.Time)
 	go func() {
-		_, err := v.post(ctx, "/api/v1/datapoints/delete", object{
+		_, err := v.post("/api/v1/datapoints/delete", object{
 			"start_absolute": fullHourMS, "end_absolute": fullHourMS + rows*rowMS - 1, "metrics": []object{{"name": cityMetric}},
-		})
+		}).do(ctx)
 		deleted <- err
 		close(done)
 	}()

@@ -81,7 +81,7 @@ func (s varveLineServer) counts(ctx context.Context, w workload, metric int) (ma
 	for h := range w.hosts {
 		metrics = append(metrics, object{"name": graphitePath(h, metric), "aggregators": aggregator("count", w.endMS()-w.startMS)})
 	}
-	text, err := s.query(ctx, w.startMS, w.endMS(), metrics...)
+	text, err := s.query(w.startMS, w.endMS(), metrics...).do(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -120,11 +120,11 @@ func (s victoriaLineServer) stored(ctx context.Context) (int64, error) {
 }
 
 func (s victoriaLineServer) counts(ctx context.Context, w workload, metric int) (map[string]int64, error) {
-	text, err := promPost(ctx, s.http, "query", url.Values{
+	text, err := promRequest(s.http, "query", url.Values{
 		"query":   {fmt.Sprintf(`count_over_time({__name__=~"production.+%s"}[%ds]) keep_metric_names`, metricName(metric), (w.endMS()-w.startMS)/1000)},
 		"time":    {promTime(w.endMS() - 1)},
 		"nocache": {"1"},
-	})
+	}).do(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -202,9 +202,8 @@ func (s *whisperServer) counts(_ context.Context, w workload, metric int) (map[s
 	return counts, nil
 }
 
-func (s *whisperServer) ask(context.Context, question) ([]byte, error) {
-	return nil, errors.ErrUnsupported
-}
+// request is never called: these servers are asked nothing.
+func (s *whisperServer) request(question) request { return request{} }
 
 func (s *whisperServer) read(question, []byte) (answer, error) { return nil, errors.ErrUnsupported }
 

@@ -121,15 +121,15 @@ func (s *influx) settle(ctx context.Context) error {
 	return s.awaitQuiet(ctx, s.dir, 5*time.Second, time.Minute)
 }
 
-func (s *influx) query(ctx context.Context, text string) ([]byte, error) {
+func (s *influx) query(text string) request {
 	values := url.Values{"db": {"opentsdb"}, "epoch": {"ms"}, "q": {text}}
-	return httpGet(ctx, "http://"+s.http+"/query?"+values.Encode())
+	return request{method: http.MethodGet, url: "http://" + s.http + "/query?" + values.Encode()}
 }
 
 func (s *influx) counts(ctx context.Context, w workload, metric int) (map[string]int64, error) {
 	q := question{startMS: w.startMS, endExcl: w.endMS(), host: allHosts}
-	text, err := s.query(ctx, fmt.Sprintf(`SELECT count(value) FROM %q WHERE time >= %dms AND time < %dms GROUP BY host`,
-		metricName(metric), q.startMS, q.endExcl))
+	text, err := s.query(fmt.Sprintf(`SELECT count(value) FROM %q WHERE time >= %dms AND time < %dms GROUP BY host`,
+		metricName(metric), q.startMS, q.endExcl)).do(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func (s *influx) counts(ctx context.Context, w workload, metric int) (map[string
 	return a.counted(), err
 }
 
-func (s *influx) ask(ctx context.Context, q question) ([]byte, error) {
+func (s *influx) request(q question) request {
 	where := fmt.Sprintf("time >= %dms AND time < %dms", q.startMS, q.endExcl)
 	if q.host != allHosts {
 		where = fmt.Sprintf("host = '%s' AND %s", hostName(q.host), where)
@@ -151,7 +151,7 @@ func (s *influx) ask(ctx context.Context, q question) ([]byte, error) {
 	} else if q.kind.overHosts() {
 		group = fmt.Sprintf(" GROUP BY time(%ds) fill(none)", q.stepMS/1000)
 	}
-	return s.query(ctx, fmt.Sprintf("SELECT %s FROM %q WHERE %s%s", what, metricName(q.metric), where, group))
+	return s.query(fmt.Sprintf("SELECT %s FROM %q WHERE %s%s", what, metricName(q.metric), where, group))
 }
 
 func (s *influx) read(q question, text []byte) (answer, error) {

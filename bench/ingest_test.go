@@ -43,7 +43,7 @@ func (*growing) dataDirs() []string                              { return nil }
 func (*growing) send(context.Context, workload, form, int) error { return nil }
 func (*growing) stored(context.Context) (int64, error)           { return oneSeries.points(), nil }
 func (*growing) flush(context.Context) error                     { return nil }
-func (*growing) ask(context.Context, question) ([]byte, error)   { return nil, nil }
+func (*growing) request(question) request                        { return request{} }
 func (*growing) read(question, []byte) (answer, error)           { return nil, nil }
 func (*growing) counts(_ context.Context, w workload, _ int) (map[string]int64, error) {
 	return map[string]int64{hostName(0): int64(w.steps)}, nil

@@ -169,7 +169,7 @@ func (k *kairosDB) send(ctx context.Context, w workload, as form, n int) error {
 func (k *kairosDB) stored(ctx context.Context) (int64, error) {
 	w := k.sent
 	last := question{kind: raw, metric: w.metrics() - 1, host: w.hosts - 1, startMS: w.startMS, endExcl: w.endMS()}
-	text, err := k.ask(ctx, last)
+	text, err := k.request(last).do(ctx)
 	if err != nil {
 		return 0, err
 	}

@@ -78,22 +78,22 @@ func (s *prometheus) settle(ctx context.Context) error {
 }
 
 func (s *prometheus) counts(ctx context.Context, w workload, metric int) (map[string]int64, error) {
-	text, err := promPost(ctx, s.http, "query", url.Values{
+	text, err := promRequest(s.http, "query", url.Values{
 		"query": {fmt.Sprintf(`sum(count_over_time(%s[%dms])) by (host)`, promName(metric), w.endMS()-w.startMS-1)},
 		"time":  {promTime(w.endMS() - 1)},
-	})
+	}).do(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return promCounts(text, "host")
 }
 
-func (s *prometheus) ask(ctx context.Context, q question) ([]byte, error) {
+func (s *prometheus) request(q question) request {
 	selector := promName(q.metric)
 	if q.host != allHosts {
 		selector += fmt.Sprintf("{host=%q}", hostName(q.host))
 	}
-	return promAsk(ctx, s.http, q, selector)
+	return promQuestion(s.http, q, selector)
 }
 
 func (s *prometheus) read(q question, text []byte) (answer, error) { return promRead(q, text) }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math"
 )
@@ -132,17 +130,4 @@ func (a answer) counted() map[string]int64 {
 		}
 	}
 	return counts
-}
-
-// answerOf asks and understands.
-func answerOf(ctx context.Context, s server, q question) (answer, error) {
-	text, err := s.ask(ctx, q)
-	if err != nil {
-		return nil, err
-	}
-	a, err := s.read(q, text)
-	if err == nil && len(a) == 0 {
-		err = errors.New("answer is empty")
-	}
-	return a, err
 }

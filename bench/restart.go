@@ -71,7 +71,7 @@ func (r *run) timeStart(ctx context.Context, stage string, t target, w workload,
 	began := time.Now()
 	return with(ctx, t, dir, how, func(s server) error {
 		ready := time.Since(began)
-		if _, err := s.ask(ctx, question{kind: raw, startMS: w.startMS, endExcl: w.startMS + hourMS}); err != nil {
+		if _, err := s.request(question{kind: raw, startMS: w.startMS, endExcl: w.startMS + hourMS}).do(ctx); err != nil {
 			return err
 		}
 		answers := time.Since(began)

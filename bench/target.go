@@ -49,8 +49,8 @@ type server interface {
 	settle(ctx context.Context) error
 	// counts is the number of points of each host's series of a metric.
 	counts(ctx context.Context, w workload, metric int) (map[string]int64, error)
-	// ask sends a question, and returns the answer as it comes.
-	ask(ctx context.Context, q question) ([]byte, error)
+	// request is a question as the server takes it.
+	request(q question) request
 	// read understands the answer.
 	read(q question, answer []byte) (answer, error)
 }

@@ -97,22 +97,23 @@ func (v *varve) stored(ctx context.Context) (int64, error) {
 func (v *varve) flush(context.Context) error { return nil }
 
 func (v *varve) settle(ctx context.Context) error {
-	_, err := v.post(ctx, "/admin/compact", nil)
+	_, err := v.post("/admin/compact", nil).do(ctx)
 	return err
 }
 
 type object = map[string]any
 
-func (v *varve) post(ctx context.Context, path string, body any) ([]byte, error) {
+// post is a request with a body that is always one of JSON's.
+func (v *varve) post(path string, body object) request {
 	text, err := json.Marshal(body)
 	if err != nil {
-		return nil, err
+		panic(err)
 	}
-	return httpDo(ctx, http.MethodPost, "http://"+v.http+path, http.Header{"Content-Type": {"application/json"}}, text)
+	return request{http.MethodPost, "http://" + v.http + path, http.Header{"Content-Type": {"application/json"}}, text}
 }
 
-func (v *varve) query(ctx context.Context, startMS, endExcl int64, metrics ...object) ([]byte, error) {
-	return v.post(ctx, "/api/v1/datapoints/query", object{
+func (v *varve) query(startMS, endExcl int64, metrics ...object) request {
+	return v.post("/api/v1/datapoints/query", object{
 		"start_absolute": startMS, "end_absolute": endExcl - 1, "metrics": metrics,
 	})
 }
@@ -126,9 +127,9 @@ func aggregator(name string, stepMS int64) []object {
 }
 
 func (v *varve) counts(ctx context.Context, w workload, metric int) (map[string]int64, error) {
-	text, err := v.query(ctx, w.startMS, w.endMS(), object{
+	text, err := v.query(w.startMS, w.endMS(), object{
 		"name": metricName(metric), "group_by": byHost, "aggregators": aggregator("count", w.endMS()-w.startMS),
-	})
+	}).do(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +137,7 @@ func (v *varve) counts(ctx context.Context, w workload, metric int) (map[string]
 	return a.counted(), err
 }
 
-func (v *varve) ask(ctx context.Context, q question) ([]byte, error) {
+func (v *varve) request(q question) request {
 	metric := object{"name": metricName(q.metric)}
 	if q.host != allHosts {
 		metric["tags"] = object{"host": []string{hostName(q.host)}}
@@ -148,7 +149,7 @@ func (v *varve) ask(ctx context.Context, q question) ([]byte, error) {
 			metric["group_by"] = byHost
 		}
 	}
-	return v.query(ctx, q.startMS, q.endExcl, metric)
+	return v.query(q.startMS, q.endExcl, metric)
 }
 
 // kairosAnswer is KairosDB's answer to a query.

@@ -94,29 +94,29 @@ func (v *victoria) settle(ctx context.Context) error {
 }
 
 func (v *victoria) counts(ctx context.Context, w workload, metric int) (map[string]int64, error) {
-	text, err := promPost(ctx, v.http, "query", url.Values{
+	text, err := promRequest(v.http, "query", url.Values{
 		"query":   {fmt.Sprintf(`sum(count_over_time({__name__=%q}[%ds])) by (host)`, metricName(metric), (w.endMS()-w.startMS)/1000)},
 		"time":    {promTime(w.endMS() - 1)},
 		"nocache": {"1"},
-	})
+	}).do(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return promCounts(text, "host")
 }
 
-// ask takes points by the export, which is the fastest that VictoriaMetrics has,
+// request takes points by the export, which is the fastest that VictoriaMetrics has,
 // and everything else by PromQL.
-func (v *victoria) ask(ctx context.Context, q question) ([]byte, error) {
+func (v *victoria) request(q question) request {
 	selector := fmt.Sprintf("{__name__=%q}", metricName(q.metric))
 	if q.host != allHosts {
 		selector = fmt.Sprintf("{__name__=%q,host=%q}", metricName(q.metric), hostName(q.host))
 	}
 	if q.kind == raw {
 		values := url.Values{"match[]": {selector}, "start": {promTime(q.startMS)}, "end": {promTime(q.endExcl - 1)}}
-		return promPost(ctx, v.http, "export", values)
+		return promRequest(v.http, "export", values)
 	}
-	return promAsk(ctx, v.http, q, selector)
+	return promQuestion(v.http, q, selector)
 }
 
 func (v *victoria) read(q question, text []byte) (answer, error) {
@@ -143,17 +143,17 @@ func (v *victoria) read(q question, text []byte) (answer, error) {
 
 // The functions below speak Prometheus' query API, which VictoriaMetrics has too.
 
-func promPost(ctx context.Context, addr, path string, values url.Values) ([]byte, error) {
+func promRequest(addr, path string, values url.Values) request {
 	header := http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}
-	return httpDo(ctx, http.MethodPost, "http://"+addr+"/api/v1/"+path, header, []byte(values.Encode()))
+	return request{http.MethodPost, "http://" + addr + "/api/v1/" + path, header, []byte(values.Encode())}
 }
 
 // promTime is a time in seconds, with decimals.
 func promTime(ms int64) string { return fmt.Sprintf("%d.%03d", ms/1000, ms%1000) }
 
-// promAsk asks for q over the series of selector. A bucket [s, s+step) is the
+// promQuestion asks for q over the series of selector. A bucket [s, s+step) is the
 // window that ends with its last millisecond.
-func promAsk(ctx context.Context, addr string, q question, selector string) ([]byte, error) {
+func promQuestion(addr string, q question, selector string) request {
 	steps := url.Values{
 		"start": {promTime(q.startMS + q.stepMS - 1)}, "end": {promTime(q.endExcl - 1)},
 		"step": {fmt.Sprintf("%ds", q.stepMS/1000)}, "nocache": {"1"},
@@ -164,14 +164,14 @@ func promAsk(ctx context.Context, addr string, q question, selector string) ([]b
 	}[q.kind]
 	if form != "" {
 		steps.Set("query", fmt.Sprintf(form, selector, q.stepMS/1000))
-		return promPost(ctx, addr, "query_range", steps)
+		return promRequest(addr, "query_range", steps)
 	}
 	// The last point, or with a window all points.
 	query := selector
 	if q.kind == raw {
 		query += fmt.Sprintf("[%ds]", (q.endExcl-q.startMS)/1000)
 	}
-	return promPost(ctx, addr, "query", url.Values{"query": {query}, "time": {promTime(q.endExcl - 1)}, "nocache": {"1"}})
+	return promRequest(addr, "query", url.Values{"query": {query}, "time": {promTime(q.endExcl - 1)}, "nocache": {"1"}})
 }
 
 // promAnswer is Prometheus' matrix or vector.

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+)
+
+// A request is a question as a server takes it.
+type request struct {
+	method, url string
+	header      http.Header
+	body        []byte
+}
+
+// do sends r by the client that all stages share.
+func (r request) do(ctx context.Context) ([]byte, error) {
+	return httpDo(ctx, r.method, r.url, r.header, r.body)
+}
+
+// text is r as it is sent over a connection of its own.
+func (r request) text() ([]byte, error) {
+	sent, err := http.NewRequest(r.method, r.url, bytes.NewReader(r.body))
+	if err != nil {
+		return nil, err
+	}
+	if r.header != nil {
+		sent.Header = r.header
+	}
+	var text bytes.Buffer
+	err = sent.Write(&text)
+	return text.Bytes(), err
+}
+
+// An asker sends requests over one connection, each after the answer to the one before.
+// Times of answers are taken with it. net/http hands a request and its answer from one goroutine
+// to another, which on two processors takes as long as many a server takes for its answer; an
+// asker waits in read(2), so that a time is the server's and the kernel's.
+type asker struct {
+	conn    *net.TCPConn
+	in      *bufio.Reader
+	answer  bytes.Buffer
+	release func() bool // its hold on the context
+}
+
+// dialAsker connects to the server of r. The end of ctx ends reads.
+func dialAsker(ctx context.Context, r request) (*asker, error) {
+	at, err := url.Parse(r.url)
+	if err != nil {
+		return nil, err
+	}
+	c, err := new(net.Dialer).DialContext(ctx, "tcp", at.Host)
+	if err != nil {
+		return nil, err
+	}
+	conn := c.(*net.TCPConn)
+	if err := makeBlocking(conn); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("connection to %s: %w", at.Host, err)
+	}
+	return &asker{
+		conn: conn, in: bufio.NewReaderSize(conn, 64<<10),
+		release: context.AfterFunc(ctx, func() { conn.CloseRead() }),
+	}, nil
+}
+
+func (a *asker) close() {
+	a.release()
+	a.conn.Close()
+}
+
+// ask sends the text of a request and returns the body of an answer that is a success. It is
+// valid until the next one.
+func (a *asker) ask(text []byte) ([]byte, error) {
+	if _, err := a.conn.Write(text); err != nil {
+		return nil, err
+	}
+	answer, err := http.ReadResponse(a.in, nil)
+	if err != nil {
+		return nil, err
+	}
+	a.answer.Reset()
+	if _, err := a.answer.ReadFrom(answer.Body); err != nil {
+		return nil, err
+	}
+	if answer.StatusCode >= http.StatusMultipleChoices {
+		return nil, fmt.Errorf("%s: %.500s", answer.Status, a.answer.Bytes())
+	}
+	return a.answer.Bytes(), nil
+}
