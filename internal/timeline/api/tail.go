@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"varve/internal/httpapi"
@@ -22,6 +23,9 @@ const (
 	// tailMemory bounds the events that are being sent to all readers that follow. A reader whose
 	// events would exceed it is disconnected; it can continue where it was.
 	tailMemory = 64 << 20
+
+	// eventFrame is about what the text of an event has beside its data.
+	eventFrame = 256
 
 	// tailRetry is how long a browser waits before it connects again.
 	tailRetry = time.Second
@@ -134,7 +138,7 @@ func (t *tailing) next(ctx context.Context, s *timeline.Subscription) ([]timelin
 func (t *tailing) send(some []timeline.TailEvent) bool {
 	var bytes int64
 	for i := range some {
-		bytes += int64(len(some[i].Data)) + 256
+		bytes += int64(len(some[i].Data) + eventFrame)
 	}
 	defer t.api.flying.Add(-bytes)
 	if t.api.flying.Add(bytes) > tailMemory {
@@ -143,6 +147,7 @@ func (t *tailing) send(some []timeline.TailEvent) bool {
 	}
 	for i := range some {
 		e := &some[i]
+		t.buf = slices.Grow(t.buf, len(e.Data)+eventFrame) // at once: growing by parts takes up to twice as much
 		t.buf = append(t.buf, "id: "...)
 		t.buf = append(t.buf, e.Cursor...)
 		t.buf = append(t.buf, "\ndata: "...)
