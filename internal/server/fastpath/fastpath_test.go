@@ -398,6 +398,33 @@ func testClientLeaves(t *testing.T, over network) {
 	}
 }
 
+// What a handler has done before it answers is done for its client, for the race detector too.
+// Otherwise tests would fail by chance that read after an answer what a handler has noted.
+func TestAnswersSynchronize(t *testing.T) { overBoth(t, testAnswersSynchronize) }
+
+func testAnswersSynchronize(t *testing.T, over network) {
+	served := 0
+	r := newRig(t, over, func(w http.ResponseWriter, _ *http.Request) {
+		served++
+		const size = 2 * copied // so that header and body are separate pieces
+		w.Header().Set("Content-Length", strconv.Itoa(size))
+		w.Write(make([]byte, size))
+	})
+	c := dial(t, over, r.addr)
+	in := bufio.NewReader(c)
+	for want := 1; want <= 10; want++ {
+		io.WriteString(c, "GET /x HTTP/1.1\r\nHost: a\r\n\r\n")
+		answer, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.Copy(io.Discard, answer.Body)
+		if served != want {
+			t.Errorf("%d requests are served, want %d", served, want)
+		}
+	}
+}
+
 // A client that stays keeps its request, however long that takes.
 func TestClientStays(t *testing.T) { overBoth(t, testClientStays) }
 
