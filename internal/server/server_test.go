@@ -648,7 +648,10 @@ func readSteadily(t *testing.T, stall time.Duration) error {
 
 // An answer that was written, and that the handler ends only much later, arrives.
 func TestLateEndOfAnAnswer(t *testing.T) {
-	const stall = 100 * time.Millisecond
+	patiently(t, 100*time.Millisecond, endLate)
+}
+
+func endLate(t *testing.T, stall time.Duration) error {
 	r := start(t, func(o *Options) {
 		o.Config.StallTimeout = stall
 		withRoutes(route("GET", "/late", func(w http.ResponseWriter, r *http.Request) {
@@ -660,11 +663,17 @@ func TestLateEndOfAnAnswer(t *testing.T) {
 	})
 	for _, line := range []string{"X: y", "Connection: upgrade"} { // by our own code, and by net/http
 		w := r.dial()
+		w.SetDeadline(time.Now().Add(2*time.Minute + 2*stall))
 		w.send("GET /late HTTP/1.1", "Host: localhost", line, "", "")
-		if answer, body := w.answer(); answer.StatusCode != http.StatusOK || body != "hello" {
-			t.Errorf("%s: status %d, %q", line, answer.StatusCode, body)
+		answer, err := http.ReadResponse(w.r, nil)
+		if err != nil {
+			return fmt.Errorf("%s: %w", line, err)
+		}
+		if body, err := io.ReadAll(answer.Body); err != nil || answer.StatusCode != http.StatusOK || string(body) != "hello" {
+			return fmt.Errorf("%s: status %d, %q, %v", line, answer.StatusCode, body, err)
 		}
 	}
+	return nil
 }
 
 // A write deadline that another goroutine sets ends the writing of a handler.
