@@ -189,20 +189,26 @@ func (s *DatagramServer) receive(ctx context.Context, c *net.UDPConn, desks map[
 			s.overflow.Add(float64(total - dropped)) // which wraps around as the total does
 			dropped = total
 		}
-		s.datagrams.Inc()
-		if admit != nil {
-			if by, err = admit(from.Addr()); err != nil {
-				s.proto.Received.Add(float64(n))
-				s.proto.Pipeline.Reject(s.proto.Counts, from.String(), ingest.Faultf(ingest.Forbidden, "%v", err), data[:n], countLines(data[:n]))
-				continue
-			}
-		}
-		d, ok := desks[by.Tenant]
-		if !ok {
-			d = desks[ownDesk]
-		}
-		d.take(data[:n], from, by)
+		s.accept(data[:n], from, by, desks, admit)
+		s.datagrams.Inc() // last: a datagram that is counted waits for the store, or was refused
 	}
+}
+
+// accept puts a datagram on the desk of its sender, or refuses it. Without admit, by is the sender.
+func (s *DatagramServer) accept(data []byte, from netip.AddrPort, by principal.Principal, desks map[string]desk, admit func(netip.Addr) (principal.Principal, error)) {
+	if admit != nil {
+		var err error
+		if by, err = admit(from.Addr()); err != nil {
+			s.proto.Received.Add(float64(len(data)))
+			s.proto.Pipeline.Reject(s.proto.Counts, from.String(), ingest.Faultf(ingest.Forbidden, "%v", err), data, countLines(data))
+			return
+		}
+	}
+	d, ok := desks[by.Tenant]
+	if !ok {
+		d = desks[ownDesk]
+	}
+	d.take(data, from, by)
 }
 
 var faultFull = ingest.Faultf(ingest.Unavailable, "datagrams come faster than the store takes their lines, so this one was dropped; TCP makes senders wait instead")
