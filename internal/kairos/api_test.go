@@ -228,7 +228,7 @@ func (h *hanging) View(ctx context.Context) (store.View, error) {
 	select {
 	case <-ctx.Done():
 		h.ended <- ctx.Err().Error()
-	case <-time.After(10 * time.Second):
+	case <-time.After(2 * time.Minute):
 		h.ended <- "nobody ends the request"
 	}
 	return nil, context.Cause(ctx)
