@@ -18,8 +18,8 @@ public final class Driver {
         switch (args[0]) {
             case "kairosdb" -> new Shell(args[1]).run(System.in, System.out);
             case "telnet" -> Telnet.send(args[1], Integer.parseInt(args[2]));
-            case "micrometer-kairos" -> Meters.send(Meters.kairos(args[1]));
-            case "micrometer-opentsdb" -> Meters.send(Meters.opentsdb(args[1]));
+            case "micrometer-kairos" -> Meters.kairos(args[1]);
+            case "micrometer-opentsdb" -> Meters.opentsdb(args[1]);
             case "metrics4j" -> Reporter.send();
             default -> throw new IllegalArgumentException(args[0]);
         }
