@@ -2,7 +2,6 @@ package cassandra
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -166,17 +165,11 @@ func (f *targetFile) check(t target) error {
 func (f *targetFile) path() string { return f.fs.PathJoin(f.dir, targetName) }
 
 func (f *targetFile) read() error {
-	text, err := safefile.Read(f.fs, f.path(), targetBytesMax)
+	err := safefile.ReadObject(f.fs, f.path(), targetBytesMax, &f.now)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err == nil {
-		err = safefile.CheckSeal(text)
-	}
-	if err == nil {
-		err = json.Unmarshal(text, &f.now)
-		f.saved = f.now
-	}
+	f.saved = f.now
 	if err != nil {
 		return fmt.Errorf("read which keyspace samples wait for, from %s: %w; if the settings name that keyspace and the file cannot be restored, remove it", f.path(), err)
 	}
@@ -189,11 +182,7 @@ func (f *targetFile) set(t target) error {
 	if f.saved.equal(t) {
 		return nil
 	}
-	text, err := json.Marshal(t)
-	if err != nil {
-		return err
-	}
-	if err := safefile.Replace(f.fs, f.path(), append(safefile.Seal(text), '\n')); err != nil {
+	if err := safefile.ReplaceObject(f.fs, f.path(), t); err != nil {
 		return fmt.Errorf("record which keyspace samples wait for: %w", err)
 	}
 	f.saved = t

@@ -79,26 +79,14 @@ func (b *notebook) pages() ([]page, error) {
 			}
 			continue
 		}
-		p, err := b.read(path)
-		if err != nil {
+		var p page
+		if err := safefile.ReadObject(b.fs, path, pageMax, &p); err != nil {
 			return nil, fmt.Errorf("read notes of late points from %s: %w; if the file cannot be restored, remove it: "+
 				"buckets of points that arrived late are then not recomputed", path, err)
 		}
 		all = append(all, p)
 	}
 	return all, nil
-}
-
-func (b *notebook) read(path string) (p page, err error) {
-	text, err := safefile.Read(b.fs, path, pageMax)
-	if err != nil {
-		return p, err
-	}
-	if err := safefile.CheckSeal(text); err != nil {
-		return p, err
-	}
-	err = json.Unmarshal(text, &p)
-	return p, err
 }
 
 // write replaces the file of a task atomically: after a crash it is the old or the new

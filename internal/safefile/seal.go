@@ -2,8 +2,11 @@ package safefile
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"hash/crc32"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // A sealed JSON object ends with the member "crc32c", the checksum of the object without it, in
@@ -42,6 +45,27 @@ func CheckSeal(text []byte) error {
 		return fmt.Errorf("the file is damaged: expected %s at its end, got %s", want, text[end:])
 	}
 	return nil
+}
+
+// ReplaceObject makes a sealed object, the JSON of v, the content of a file, as Replace does.
+func ReplaceObject(fsys vfs.FS, path string, v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return Replace(fsys, path, append(Seal(text), '\n'))
+}
+
+// ReadObject reads a file that ReplaceObject has written, of at most most bytes.
+func ReadObject(fsys vfs.FS, path string, most int64, into any) error {
+	text, err := Read(fsys, path, most)
+	if err != nil {
+		return err
+	}
+	if err := CheckSeal(text); err != nil {
+		return err
+	}
+	return json.Unmarshal(text, into)
 }
 
 // A text sealed by SealBlank ends with a line of blanks: the 32 bits of the checksum of the text before

@@ -50,11 +50,7 @@ func checkRegular(path string) error {
 
 // Write writes a state, an object, durably. It replaces the file atomically, so the file is always complete.
 func Write(path string, state any) error {
-	text, err := json.Marshal(state)
-	if err != nil {
-		return err
-	}
-	return safefile.Replace(vfs.Default, path, append(safefile.Seal(text), '\n'))
+	return safefile.ReplaceObject(vfs.Default, path, state)
 }
 
 // Lock keeps other commands from using the file at path until the lock is closed: two commands would

@@ -1,7 +1,6 @@
 package spooled
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -88,10 +87,7 @@ func (s *Spool) aim() error {
 	if s.log.Full() { // a target without a log would mean that the log is missing
 		return s.removeTarget()
 	}
-	text, err := json.Marshal(now)
-	if err == nil {
-		err = safefile.Replace(s.fs, s.targetPath(), append(safefile.Seal(text), '\n'))
-	}
+	err = safefile.ReplaceObject(s.fs, s.targetPath(), now)
 	if wal.NoSpace(err) {
 		err = s.removeTarget()
 	}
@@ -121,15 +117,9 @@ func (s *Spool) targetPath() string { return s.fs.PathJoin(s.dir, targetName) }
 // readTarget returns the content of the file, the zero target if there is none: earlier versions
 // wrote none, nor does a server with a full disk.
 func (s *Spool) readTarget() (t target, err error) {
-	text, err := safefile.Read(s.fs, s.targetPath(), targetBytesMax)
+	err = safefile.ReadObject(s.fs, s.targetPath(), targetBytesMax, &t)
 	if errors.Is(err, fs.ErrNotExist) {
 		return t, nil
-	}
-	if err == nil {
-		err = safefile.CheckSeal(text)
-	}
-	if err == nil {
-		err = json.Unmarshal(text, &t)
 	}
 	if err != nil {
 		err = fmt.Errorf("read which keyspace events wait for, from %s: %w; if the settings name that keyspace and the file cannot be restored, remove it", s.targetPath(), err)
