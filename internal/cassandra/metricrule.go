@@ -72,12 +72,7 @@ func (w *metricWord) matches(metric string) bool {
 }
 
 func (r metricRule) matches(metric string) bool {
-	for i := range r {
-		if r[i].matches(metric) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r, func(w metricWord) bool { return w.matches(metric) })
 }
 
 // mayMatch reports whether the rule may match a metric that begins with prefix.

@@ -3,6 +3,7 @@ package kairosconf
 import (
 	"bufio"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -153,13 +154,7 @@ func (f *File) list(key string) ([]string, bool) {
 
 // keys lists all keys, sorted.
 func (f *File) keys() []string {
-	keys := make([]string, 0, len(f.values)+len(f.lists))
-	for key := range f.values {
-		keys = append(keys, key)
-	}
-	for key := range f.lists {
-		keys = append(keys, key)
-	}
+	keys := slices.AppendSeq(slices.Collect(maps.Keys(f.values)), maps.Keys(f.lists))
 	slices.Sort(keys)
 	return keys
 }

@@ -3,6 +3,8 @@ package timeline
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -233,9 +235,5 @@ func (e *PutError) Error() string {
 
 // Unwrap returns the errors of all entries.
 func (e *PutError) Unwrap() []error {
-	all := make([]error, 0, len(e.Failed))
-	for _, err := range e.Failed {
-		all = append(all, err)
-	}
-	return all
+	return slices.Collect(maps.Values(e.Failed))
 }

@@ -169,13 +169,14 @@ func (d *Directory) WriteSeries(w io.Writer, metric string, tags []model.Tag) er
 		return err
 	}
 	defer closeFiles(files)
+	wanted := model.Matchers(tags)
 	shown, more := 0, 0
 	err = catalogue.Scan(d.catalogue.Reader(), catalogue.TableSeries, func(key, value []byte) error {
 		def, s, err := catalogue.ParseSeries(key, value)
 		if err != nil {
 			return err
 		}
-		if s.Metric != metric || !hasTags(s.Tags, tags) {
+		if s.Metric != metric || !model.MatchesAll(wanted, s.Tags) {
 			return nil
 		}
 		if shown == inspectSeries {
@@ -194,15 +195,6 @@ func (d *Directory) WriteSeries(w io.Writer, metric string, tags []model.Tag) er
 		fmt.Fprintf(w, "\nand %d more series; name more tags\n", more)
 	}
 	return nil
-}
-
-func hasTags(have model.Tags, want []model.Tag) bool {
-	for _, t := range want {
-		if v, ok := have.Get(t.Name); !ok || v != t.Value {
-			return false
-		}
-	}
-	return true
 }
 
 // writeSeries lists the chunks of one series, by file. Raw samples are counted

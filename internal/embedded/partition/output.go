@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -137,10 +138,7 @@ func (o *Output) create() (*outputFile, error) {
 }
 
 func (o *Output) all() []*outputFile {
-	var all []*outputFile
-	for _, f := range o.files {
-		all = append(all, f)
-	}
+	all := slices.Collect(maps.Values(o.files))
 	if o.spill != nil {
 		all = append(all, o.spill)
 	}

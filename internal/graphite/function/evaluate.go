@@ -186,9 +186,7 @@ const SeriesBytes = 512
 
 // array makes room for values.
 func (e *evaluation) array(n int64) ([]float64, error) {
-	if n < 0 {
-		n = 0
-	}
+	n = max(n, 0)
 	if err := e.reserve(SeriesBytes + 8*n); err != nil {
 		return nil, err
 	}

@@ -31,6 +31,7 @@ package function
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -125,12 +126,7 @@ func Lookup(name string) (*Function, bool) {
 // All returns all functions, sorted by name. Functions with several names are
 // listed under each.
 func All() []*Function {
-	out := make([]*Function, 0, len(registry))
-	for _, f := range registry {
-		out = append(out, f)
-	}
-	slices.SortFunc(out, func(a, b *Function) int { return strings.Compare(a.Name, b.Name) })
-	return out
+	return slices.SortedFunc(maps.Values(registry), func(a, b *Function) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // Signature returns the call as text, for example

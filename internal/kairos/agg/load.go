@@ -234,15 +234,7 @@ func (r *Result) folds(f *foldStep, plan *groupPlan) bool {
 	if r.run.query.Range.StartMS < r.bucketsOf(f).originMS {
 		return false
 	}
-	if f.fold.needs == 0 {
-		return true
-	}
-	for i := range plan.series {
-		if !plan.series[i].Type.Kind().Fixed() {
-			return false
-		}
-	}
-	return true
+	return f.fold.needs == 0 || !slices.ContainsFunc(plan.series, func(s store.Series) bool { return !s.Type.Kind().Fixed() })
 }
 
 // wholes reports whether the first of some steps requests Point.Whole, and within which spans. Groups
