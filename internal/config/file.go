@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -99,9 +100,7 @@ func (l *layers) applyMapping(path, prefix string, n *yaml.Node) {
 		return // a section with nothing in it
 	}
 	if n.Kind != yaml.MappingNode {
-		if section == "" {
-			section = "the file"
-		}
+		section = cmp.Or(section, "the file")
 		l.fail("file %s:%d: %s: want keys and values", path, n.Line, section)
 		if strings.HasSuffix(section, "]") {
 			l.unread = append(l.unread, section)

@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -122,9 +123,7 @@ func newStore(fs vfs.FS, dir string, cfg Config, o Options) *Store {
 		room:         notify.New(),
 		holds:        folding.NewHolds(),
 	}
-	if s.logger == nil {
-		s.logger = slog.New(slog.DiscardHandler)
-	}
+	s.logger = cmp.Or(s.logger, slog.New(slog.DiscardHandler))
 	if s.now == nil {
 		s.now = time.Now
 	}

@@ -2,6 +2,7 @@ package graphite
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -108,9 +109,7 @@ func (a *API) render(w http.ResponseWriter, r *http.Request, form url.Values) {
 		refuse(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	if request.Options.Format == "" {
-		request.Options.Format = "png"
-	}
+	request.Options.Format = cmp.Or(request.Options.Format, "png")
 	drawn, err := picture(request.Options.Format, form)
 	if err != nil {
 		refuse(w, http.StatusBadRequest, err.Error())

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -98,9 +99,7 @@ func New(appender store.Appender, cfg Config, o Options) *Pipeline {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	cfg.BodyMemory = cfg.Bodies()
 	p := &Pipeline{
 		appender: appender,

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/http"
@@ -127,9 +128,7 @@ const refusedLook = "a browser sent this GET, which changes something, and does 
 // refusedOrigin says what a page of another origin may not do.
 func refusedOrigin(r *http.Request, why string) string {
 	origin := r.Header.Get("Origin")
-	if origin == "" {
-		origin = "the page's origin"
-	}
+	origin = cmp.Or(origin, "the page's origin")
 	return why + "; add " + clip.Text(origin, clipped) + " to server.allowed_origins if it may use this server"
 }
 

@@ -219,9 +219,7 @@ func (o *Options) setDefaults() {
 	if o.retryFirst == 0 {
 		o.retryFirst, o.retryMost = 100*time.Millisecond, 15*time.Second
 	}
-	if o.idleInterval == 0 {
-		o.idleInterval = 10 * time.Minute
-	}
+	o.idleInterval = cmp.Or(o.idleInterval, 10*time.Minute)
 }
 
 // undo releases the resources of a failed Open.

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -38,9 +39,7 @@ type Server struct {
 // NewServer returns a Server. Its connections are drained when they are evicted and when
 // the server stops. A nil log means that nothing is logged.
 func NewServer(o Options, h Handler, log *slog.Logger) *Server {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log = cmp.Or(log, slog.New(slog.DiscardHandler))
 	o.Drain = true
 	s := &Server{o: o, handler: h, log: log}
 	s.mu.listeners = map[net.Listener]struct{}{}

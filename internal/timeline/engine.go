@@ -1,6 +1,7 @@
 package timeline
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base32"
@@ -50,9 +51,7 @@ func Open(shelf Shelf, o Options) (*Engine, error) {
 	if e.now == nil {
 		e.now = time.Now
 	}
-	if e.log == nil {
-		e.log = slog.New(slog.DiscardHandler)
-	}
+	e.log = cmp.Or(e.log, slog.New(slog.DiscardHandler))
 	if o.Upkeep == 0 {
 		e.options.Upkeep = 30 * time.Second
 	}

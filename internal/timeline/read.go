@@ -1,6 +1,7 @@
 package timeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -78,9 +79,7 @@ type source struct {
 }
 
 func (e *Engine) newReading(q Query) (*reading, error) {
-	if q.Limit == 0 {
-		q.Limit = PageEvents
-	}
+	q.Limit = cmp.Or(q.Limit, PageEvents)
 	if err := q.check(); err != nil {
 		return nil, err
 	}
@@ -562,9 +561,7 @@ const namesAtOnce = prefetchMax
 // Names lists timelines by name. cursor is "" or the next of the page before; the last page
 // returns "". step is like Query.Step, but without bytes.
 func (e *Engine) Names(ctx context.Context, prefix, cursor string, limit int, step func() error) (names []Named, next string, err error) {
-	if limit == 0 {
-		limit = PageEvents
-	}
+	limit = cmp.Or(limit, PageEvents)
 	if limit < 0 || limit > NamesMax {
 		return nil, "", &store.LimitError{Limit: "timelines of a page", Max: NamesMax, Need: int64(limit)}
 	}

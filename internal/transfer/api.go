@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,9 +38,7 @@ type API struct {
 
 // NewAPI returns an API. config must be valid. With a nil log, nothing is logged.
 func NewAPI(s store.Viewer, p *ingest.Pipeline, config Config, r prometheus.Registerer, log *slog.Logger) *API {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log = cmp.Or(log, slog.New(slog.DiscardHandler))
 	set := collectors.Named("varve_transfer_")
 	a := &API{
 		store: s, pipeline: p, config: config, log: log,

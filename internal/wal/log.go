@@ -156,9 +156,7 @@ func newLog(d *directory, cfg Config, o Options) (*Log, error) {
 		done:    make(chan struct{}),
 		filling: &buffer{},
 	}
-	if l.logger == nil {
-		l.logger = slog.New(slog.DiscardHandler)
-	}
+	l.logger = cmp.Or(l.logger, slog.New(slog.DiscardHandler))
 	l.spare.New = func() any { return &waiter{signal: make(chan struct{}, 1)} }
 	l.metrics = newMetrics(l)
 	var err error

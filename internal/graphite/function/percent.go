@@ -1,6 +1,7 @@
 package function
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -56,9 +57,7 @@ func (c *call) percentOf(list []*Series, total []float64, name string) (any, err
 		if err != nil {
 			return nil, err
 		}
-		if name == "" {
-			name = s.PathExpression
-		}
+		name = cmp.Or(name, s.PathExpression)
 		percent, err := c.made(fmt.Sprintf("asPercent(%s,%s)", s.Name, name), s.Start, s.End, s.Step, values)
 		if err != nil {
 			return nil, err
@@ -163,9 +162,7 @@ func (c *call) allNull(name string, s, last *Series) (*Series, error) {
 		return nil, err
 	}
 	numeric.Fill(values, numeric.Null)
-	if last == nil {
-		last = s
-	}
+	last = cmp.Or(last, s)
 	return c.made(name, last.Start, last.End, last.Step, values)
 }
 

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -11,9 +12,7 @@ import (
 // writeCSV writes the name, local time and value of each point. A null value is empty.
 func writeCSV(w *writer, series []*function.Series) error {
 	zone := w.options.Zone
-	if zone == nil {
-		zone = time.UTC
-	}
+	zone = cmp.Or(zone, time.UTC)
 	for _, s := range series {
 		rows, err := s.Rows()
 		if err != nil {

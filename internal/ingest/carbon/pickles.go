@@ -3,6 +3,7 @@ package carbon
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -75,9 +76,7 @@ func newPickles(p *ingest.Pipeline, cfg Config, o Options) *pickles {
 	h := &pickles{p: p, proto: p.Protocol("pickle"), cfg: cfg, log: o.Logger, received: o.received("pickle"), decoding: gate.New(decoders), large: newLargeFrames(),
 		pathTooLong: ingest.Faultf(ingest.NameTooLong, "the path is longer than %d bytes, the longest line that the carbon listener takes", cfg.MaxLine)}
 	h.decoders.New = func() any { return new(pickle) }
-	if h.log == nil {
-		h.log = slog.New(slog.DiscardHandler)
-	}
+	h.log = cmp.Or(h.log, slog.New(slog.DiscardHandler))
 	return h
 }
 

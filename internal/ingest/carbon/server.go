@@ -2,6 +2,7 @@ package carbon
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -42,9 +43,7 @@ func NewLineServer(p *ingest.Pipeline, cfg Config, o Options) *stream.Server {
 
 // protocolOf returns lines that are counted by a name.
 func protocolOf(name string, p *ingest.Pipeline, cfg Config, o Options) *lines.Protocol {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	proto := &lines.Protocol{
 		Name: "carbon", Pipeline: p, Counts: p.Protocol(name), Logger: o.Logger, Received: o.received(name),
 		MaxLine: cfg.MaxLine, ReadBuffer: cfg.ReadBuffer, RetryFor: cfg.RetryFor,

@@ -1,6 +1,7 @@
 package kairosjson
 
 import (
+	"cmp"
 	"log/slog"
 	"mime"
 	"net/http"
@@ -24,9 +25,7 @@ type Handler struct {
 
 // New makes a Handler. A nil logger logs nothing.
 func New(p *ingest.Pipeline, log *slog.Logger) *Handler {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log = cmp.Or(log, slog.New(slog.DiscardHandler))
 	h := &Handler{p: p, proto: p.Protocol("kairosdb_json"), log: log, types: datatype.All()}
 	h.pool.New = func() any {
 		return newParser(p, p.NewWriter(h.proto, "", p.Config().BusyWait), h.types)

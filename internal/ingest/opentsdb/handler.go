@@ -1,6 +1,7 @@
 package opentsdb
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -25,9 +26,7 @@ type Handler struct {
 
 // New makes a Handler. A nil logger logs nothing.
 func New(p *ingest.Pipeline, log *slog.Logger) *Handler {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log = cmp.Or(log, slog.New(slog.DiscardHandler))
 	h := &Handler{p: p, json: p.Protocol("opentsdb_json"), lines: p.Protocol("opentsdb_lines"), log: log}
 	for i, proto := range []*ingest.Protocol{h.json, h.lines} {
 		h.pools[i].New = func() any {

@@ -1,6 +1,7 @@
 package telnet
 
 import (
+	"cmp"
 	"log/slog"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,9 +21,7 @@ type Options struct {
 
 // NewServer returns a server for lines on TCP connections. cfg must be valid.
 func NewServer(p *ingest.Pipeline, cfg Config, o Options) *stream.Server {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return stream.NewServer(stream.Options{
 		Name: "telnet", Limit: cfg.MaxConnections, Refuse: true,
 		Metrics: stream.NewMetrics(o.Registerer, "telnet", "telnet"),

@@ -1,6 +1,7 @@
 package agg
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -36,9 +37,7 @@ func (e *Engine) Do(ctx context.Context, q Query, f func(*Run) error) error {
 
 // Start waits for a slot. The caller must close the Run.
 func (e *Engine) Start(ctx context.Context, q Query) (*Run, error) {
-	if q.Zone == nil {
-		q.Zone = time.UTC
-	}
+	q.Zone = cmp.Or(q.Zone, time.UTC)
 	if len(q.Metrics) > 0 {
 		q.Request.Metric = q.Metrics[0].Metric
 	}

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"reflect"
@@ -52,9 +53,7 @@ func RunMetamorphic(t *testing.T, configs ...Config) {
 		seed = uint64(time.Now().UnixNano()) % 1e9
 	}
 	rounds := *roundsFlag
-	if rounds == 0 {
-		rounds = defaultRounds
-	}
+	rounds = cmp.Or(rounds, defaultRounds)
 	started := time.Now()
 	for round := range rounds {
 		if *roundsFlag == 0 && time.Since(started) > defaultLimit {

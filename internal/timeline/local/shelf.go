@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -83,9 +84,7 @@ type Shelf struct {
 // Open opens the shelf in a directory, which it creates if it does not exist. The caller must
 // hold the lock of the data directory.
 func Open(fs vfs.FS, dir string, o Options) (*Shelf, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	s := &Shelf{fs: fs, dir: dir, options: o, logger: o.Logger, stop: make(chan struct{})}
 	s.metrics = newMetrics(s)
 	s.disk = diskspace.Guard{

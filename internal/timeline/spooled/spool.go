@@ -1,6 +1,7 @@
 package spooled
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,9 +80,7 @@ func Open(fs vfs.FS, dir string, o Options) (*Spool, error) {
 	for _, name := range o.Names {
 		s.names[name] = true
 	}
-	if s.logger == nil {
-		s.logger = slog.New(slog.DiscardHandler)
-	}
+	s.logger = cmp.Or(s.logger, slog.New(slog.DiscardHandler))
 	if s.options.Confirm == nil {
 		s.options.Confirm = func(context.Context) error { return nil }
 	}

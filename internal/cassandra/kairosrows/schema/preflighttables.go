@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -121,9 +122,7 @@ func (p *preflight) lookAtRights(ctx context.Context) error {
 		}
 	}
 	user := p.o.Session.Username
-	if user == "" {
-		user = "the user"
-	}
+	user = cmp.Or(user, "the user")
 	for _, right := range slices.Sorted(maps.Keys(refused)) {
 		tables := refused[right]
 		slices.Sort(tables)
