@@ -37,6 +37,9 @@ func elsewhere(list []foreignRoute, kind string) (routes []httpapi.Route) {
 	return routes
 }
 
+// listed returns what JSON shows as a list, also if it is empty.
+func listed[T any](list []T) []T { return append([]T{}, list...) }
+
 // answer writes a report as JSON, 204 without one, or the error.
 func answer(w http.ResponseWriter, r *http.Request, log *slog.Logger, report any, err error) {
 	if err != nil {

@@ -19,9 +19,9 @@ type CardinalityAnswer struct {
 	Metric string            `json:"metric,omitempty"` // the requested metric
 	Totals cardinalityTotals `json:"totals"`
 
-	TopMetrics   []metricSeries `json:"top_metrics"`    // by series
-	TopTags      []tagValues    `json:"top_tags"`       // by distinct values
-	TopTagValues []valueSeries  `json:"top_tag_values"` // by series
+	TopMetrics   []index.MetricCount `json:"top_metrics"`    // by series
+	TopTags      []index.TagCount    `json:"top_tags"`       // by distinct values
+	TopTagValues []index.PairCount   `json:"top_tag_values"` // by series
 
 	Growth seriesGrowth `json:"growth"`
 }
@@ -36,30 +36,14 @@ type cardinalityTotals struct {
 	Ever          *uint32 `json:"ever,omitempty"`           // series of the store since its creation; missing over Cassandra
 }
 
-type metricSeries struct {
-	Metric string `json:"metric"`
-	Series int64  `json:"series"`
-}
-
-type tagValues struct {
-	Tag    string `json:"tag"`
-	Values int    `json:"values"`
-}
-
-type valueSeries struct {
-	Tag    string `json:"tag"`
-	Value  string `json:"value"`
-	Series int    `json:"series"`
-}
-
 // seriesGrowth is where new series came from.
 type seriesGrowth struct {
-	Started       time.Time      `json:"started"`
-	SinceStart    int64          `json:"since_start"`
-	TopSinceStart []metricSeries `json:"top_since_start"`
-	Minutes       int            `json:"minutes"`
-	Recent        int64          `json:"recent"` // in the last minutes
-	TopRecent     []metricSeries `json:"top_recent"`
+	Started       time.Time       `json:"started"`
+	SinceStart    int64           `json:"since_start"`
+	TopSinceStart []growth.Metric `json:"top_since_start"`
+	Minutes       int             `json:"minutes"`
+	Recent        int64           `json:"recent"` // in the last minutes
+	TopRecent     []growth.Metric `json:"top_recent"`
 }
 
 // cardinality reports what most series belong to: ?limit=10&metric=NAME.
@@ -79,31 +63,13 @@ func cardinality(of func(metric string, limit int) CardinalityAnswer) http.Handl
 }
 
 func newCardinalityAnswer(metric string, c index.Cardinality, g growth.Report, memory int64) CardinalityAnswer {
-	a := CardinalityAnswer{
+	return CardinalityAnswer{
 		Metric:     metric,
 		Totals:     cardinalityTotals{Series: c.Series, Metrics: c.Metrics, TagNames: c.TagNames, TagValues: c.TagPairs, MemoryBytes: memory},
-		TopMetrics: []metricSeries{}, TopTags: []tagValues{}, TopTagValues: []valueSeries{},
+		TopMetrics: listed(c.TopMetrics), TopTags: listed(c.TopTags), TopTagValues: listed(c.TopPairs),
 		Growth: seriesGrowth{
-			Started: g.Started.UTC(), SinceStart: g.CreatedStart, TopSinceStart: growthOf(g.GrowthStart),
-			Minutes: g.RecentMinutes, Recent: g.CreatedRecent, TopRecent: growthOf(g.GrowthRecent),
+			Started: g.Started.UTC(), SinceStart: g.CreatedStart, TopSinceStart: listed(g.GrowthStart),
+			Minutes: g.RecentMinutes, Recent: g.CreatedRecent, TopRecent: listed(g.GrowthRecent),
 		},
 	}
-	for _, m := range c.TopMetrics {
-		a.TopMetrics = append(a.TopMetrics, metricSeries{m.Metric, int64(m.Series)})
-	}
-	for _, t := range c.TopTags {
-		a.TopTags = append(a.TopTags, tagValues{t.Tag, t.Values})
-	}
-	for _, p := range c.TopPairs {
-		a.TopTagValues = append(a.TopTagValues, valueSeries{p.Tag, p.Value, p.Series})
-	}
-	return a
-}
-
-func growthOf(list []growth.Metric) []metricSeries {
-	out := []metricSeries{}
-	for _, g := range list {
-		out = append(out, metricSeries(g))
-	}
-	return out
 }

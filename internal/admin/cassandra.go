@@ -59,7 +59,7 @@ type cassandraWriter struct {
 
 	Keyspace *cassandraKeyspace `json:"keyspace,omitempty"` // missing until it is opened
 	Waiting  string             `json:"waiting,omitempty"`  // why it is not open
-	Refused  []cassandraRefusal `json:"refused"`            // samples that Cassandra will never accept, by reason
+	Refused  []layout.Refusal   `json:"refused"`            // samples that Cassandra will never accept, by reason
 }
 
 // An eventSpool is the spool of timelines.
@@ -104,24 +104,10 @@ type cassandraCluster struct {
 }
 
 type cassandraKeyspace struct {
-	Name   string `json:"name"`
-	Layout string `json:"layout"`
-	*cassandraRows
-	Notes []string `json:"notes"`
-}
-
-// cassandraRows are omitted for a keyspace whose layout has no KairosDB rows.
-type cassandraRows struct {
-	TimeUnit string `json:"row_time_unit"`
-	Width    int64  `json:"row_width"`
-	Inverted bool   `json:"inverted_index"` // without it selective queries read all row keys of a metric and row time
-}
-
-type cassandraRefusal struct {
-	Reason string    `json:"reason"`
-	Count  int64     `json:"count"`
-	LastAt time.Time `json:"last_at"`
-	Last   string    `json:"last"`
+	Name         string   `json:"name"`
+	Layout       string   `json:"layout"`
+	*layout.Rows          // missing for a layout without KairosDB's rows
+	Notes        []string `json:"notes"`
 }
 
 func newCassandraAnswer(st cassandra.Status) cassandraAnswer {
@@ -141,7 +127,7 @@ func newCassandraAnswer(st cassandra.Status) cassandraAnswer {
 func newCassandraWriter(st cassandra.Status) cassandraWriter {
 	written := newCassandraCluster(st.Written)
 	a := cassandraWriter{
-		Refusing: st.Refusing, Degraded: st.Degraded, Refused: []cassandraRefusal{},
+		Refusing: st.Refusing, Degraded: st.Degraded, Refused: listed(st.Refused),
 		Cluster: written.cassandraState, Keyspace: written.Keyspace, Waiting: written.Waiting,
 	}
 	h := st.Spool
@@ -153,9 +139,6 @@ func newCassandraWriter(st cassandra.Status) cassandraWriter {
 	if h.SinkError != nil {
 		a.Spool.Error = h.SinkError.Error()
 	}
-	for _, r := range st.Refused {
-		a.Refused = append(a.Refused, cassandraRefusal{r.Reason, r.Count, r.LastAt.UTC(), r.Last})
-	}
 	return a
 }
 
@@ -166,10 +149,7 @@ func newCassandraCluster(st cassandra.ClusterStatus) cassandraCluster {
 		Waiting:        st.Waiting,
 	}
 	if k := st.Keyspace; k != nil {
-		a.Keyspace = &cassandraKeyspace{Name: k.Name, Layout: st.Layout, Notes: append([]string{}, k.Notes...)}
-		if k.Rows != nil {
-			a.Keyspace.cassandraRows = &cassandraRows{k.Rows.TimeUnit, k.Rows.Width, k.Rows.Inverted}
-		}
+		a.Keyspace = &cassandraKeyspace{Name: k.Name, Layout: st.Layout, Rows: k.Rows, Notes: listed(k.Notes)}
 	}
 	return a
 }
@@ -221,7 +201,7 @@ func Cassandra(s *cassandra.Keyspaces, events *spooled.Spool, log *slog.Logger) 
 				answer(w, r, log, nil, err)
 				return
 			}
-			list := deleteJobs{Jobs: append([]layout.Job{}, jobs...)}
+			list := deleteJobs{Jobs: listed(jobs)}
 			if err != nil {
 				list.Missing = err.Error()
 			}

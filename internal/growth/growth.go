@@ -33,8 +33,8 @@ type Report struct {
 // A Metric is one with a number of its series. The number is exact while at most maxMetrics metrics
 // are counted. Beyond that it is too low by at most 1/maxMetrics of all counted series.
 type Metric struct {
-	Metric string
-	Series int64
+	Metric string `json:"metric"`
+	Series int64  `json:"series"`
 }
 
 // Counts counts new series by metric, since the start and by minute. All methods but Begin may

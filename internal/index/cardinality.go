@@ -26,20 +26,21 @@ type Cardinality struct {
 
 // A MetricCount is the number of series of a metric.
 type MetricCount struct {
-	Metric string
-	Series int
+	Metric string `json:"metric"`
+	Series int    `json:"series"`
 }
 
 // A TagCount is the number of distinct values of a tag.
 type TagCount struct {
-	Tag    string
-	Values int
+	Tag    string `json:"tag"`
+	Values int    `json:"values"`
 }
 
 // A PairCount is the number of series with a value of a tag.
 type PairCount struct {
-	Tag, Value string
-	Series     int
+	Tag    string `json:"tag"`
+	Value  string `json:"value"`
+	Series int    `json:"series"`
 }
 
 // Cardinality counts the content of x, or of one metric if metric is not "", and lists

@@ -136,9 +136,9 @@ type Description struct {
 
 // Rows describe rows of KairosDB.
 type Rows struct {
-	TimeUnit string
-	Width    int64 // in that unit
-	Inverted bool  // the keyspace has the tables of the inverted index
+	TimeUnit string `json:"row_time_unit"`
+	Width    int64  `json:"row_width"`      // in that unit
+	Inverted bool   `json:"inverted_index"` // without its tables selective queries read all row keys of a metric and row time
 }
 
 // A Sink writes the generations of the spool.
@@ -151,10 +151,10 @@ type Sink interface {
 
 // A Refusal describes acknowledged samples that cannot be stored.
 type Refusal struct {
-	Reason string
-	Count  int64
-	LastAt time.Time
-	Last   string // series, time and, if there is one, the error
+	Reason string    `json:"reason"`
+	Count  int64     `json:"count"`
+	LastAt time.Time `json:"last_at"`
+	Last   string    `json:"last"` // series, time and, if there is one, the error
 }
 
 // A Look is the access of one request to the index. It reads no part of the index twice.

@@ -175,7 +175,7 @@ func (w *Writer) refuse(reason string, s model.Series, ms int64, n int, err erro
 		w.refusals[reason] = r
 	}
 	r.Count += int64(n)
-	r.LastAt, r.Last = w.now(), fmt.Sprintf("%s at %d", name, ms)
+	r.LastAt, r.Last = w.now().UTC(), fmt.Sprintf("%s at %d", name, ms)
 	if err != nil {
 		r.Last += ": " + err.Error()
 	}
