@@ -210,10 +210,7 @@ func (w *window) header(s Segment) (h readHeader, err error) {
 // Segments lists the segments in dir, ascending. A missing directory has none.
 func Segments(fsys vfs.FS, dir string) ([]Segment, error) {
 	names, err := fsys.List(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list log directory %s: %w", dir, err)
 	}
 	var segments []Segment

@@ -118,10 +118,7 @@ func (b *backup) path(name string) string { return b.fs.PathJoin(b.tmp, name) }
 // server, which has the same directory for its backups.
 func (b *backup) removeUnfinished() error {
 	names, err := b.fs.List(b.parent)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	for _, name := range names {
@@ -176,10 +173,7 @@ func (b *backup) removeAbandoned(name string) error {
 // room refuses one backup too many.
 func (b *backup) room() error {
 	names, err := b.fs.List(b.parent)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	if len(names) >= MaxBackups {

@@ -79,10 +79,7 @@ func (d *Directory) Space(ctx context.Context, o SpaceOptions) (*SpaceReport, er
 func TimelineBytes(files vfs.FS, path string) (sum int64, err error) {
 	dir := files.PathJoin(path, datadir.Timelines)
 	names, err := files.List(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return 0, fmt.Errorf("list timelines: %w", err)
 	}
 	for _, name := range names {
