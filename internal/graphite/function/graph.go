@@ -15,9 +15,9 @@ func init() {
 	define(group, "areaBetween(seriesList)", "Fills the area between two series.", areaBetween)
 	define(group, "color(seriesList, theColor:string)", "Sets the colour of series.", color)
 	define(group, "dashed(seriesList, [dashLength:integer=5])", "Draws series as dashed lines.", dashed)
-	define(group, "drawAsInfinite(seriesList)", "Draws a vertical line at each value that is not zero.", drawAsInfinite)
+	define(group, "drawAsInfinite(seriesList)", "Draws a vertical line at each value that is not zero.", marking("drawAsInfinite", func(o *Options) { o.DrawAsInfinite = true }))
 	define(group, "lineWidth(seriesList, width:float)", "Sets the width of lines.", lineWidth)
-	define(group, "secondYAxis(seriesList)", "Draws series on the second vertical axis.", secondYAxis)
+	define(group, "secondYAxis(seriesList)", "Draws series on the second vertical axis.", marking("secondYAxis", func(o *Options) { o.SecondYAxis = true }))
 	define(group, "stacked(seriesList, [stack:string])", "Draws series on top of each other.", stacked)
 	define(group, "threshold(value:float, [label:string], [color:string])", "Draws a horizontal line.", threshold)
 	define(group, "verticalLine(ts:date, [label:string], [color:string])", "Draws a vertical line at a time.", verticalLine)
@@ -80,22 +80,16 @@ func dashed(c *call) (any, error) {
 	})
 }
 
-func drawAsInfinite(c *call) (any, error) {
-	return c.each(c.list(0), func(s *Series) error {
-		s.Options.DrawAsInfinite = true
-		s.Tags["drawAsInfinite"] = "1"
-		s.Name = "drawAsInfinite(" + s.Name + ")"
-		return nil
-	})
-}
-
-func secondYAxis(c *call) (any, error) {
-	return c.each(c.list(0), func(s *Series) error {
-		s.Options.SecondYAxis = true
-		s.Tags["secondYAxis"] = "1"
-		s.Name = "secondYAxis(" + s.Name + ")"
-		return nil
-	})
+// marking is a function that sets an option of series, and says so in its tags and its name.
+func marking(name string, set func(*Options)) func(*call) (any, error) {
+	return func(c *call) (any, error) {
+		return c.each(c.list(0), func(s *Series) error {
+			set(&s.Options)
+			s.Tags[name] = "1"
+			s.Name = name + "(" + s.Name + ")"
+			return nil
+		})
+	}
 }
 
 const defaultStack = "__DEFAULT__"
