@@ -16,7 +16,7 @@ const (
 
 // Read implements store.View.
 func (v *view) Read(ctx context.Context, s store.Series, o store.ReadOptions) store.Cursor {
-	if err := v.check(ctx); err != nil {
+	if err := v.life.Check(ctx); err != nil {
 		return failed{err}
 	}
 	return hideStale(s.Type.Kind(), o, v.store.cfg.LimitPerRow, func(o store.ReadOptions) store.Cursor { return v.open(ctx, s, o) })

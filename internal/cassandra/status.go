@@ -76,7 +76,7 @@ func textOf(err error) string {
 
 // Healthy returns nil while samples are accepted, otherwise why they are not.
 func (s *Store) Healthy() error {
-	if s.closed.Load() {
+	if s.life.Ended() {
 		return store.ErrClosed
 	}
 	return s.spool.Healthy()

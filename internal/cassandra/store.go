@@ -10,7 +10,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -68,9 +67,9 @@ type Store struct {
 	lent    []loan     // read too; set before the first request
 	meta    *cluster   // has the metadata; nil if written has it
 
-	closed atomic.Bool
-	stop   context.CancelFunc
-	tasks  sync.WaitGroup
+	life  store.Lifetime
+	stop  context.CancelFunc
+	tasks sync.WaitGroup
 }
 
 // Open opens the spool in dir and connects to Cassandra in the background; samples are accepted
@@ -200,17 +199,10 @@ func (s *Store) connect(ctx context.Context, c *cluster, o Options) {
 }
 
 func (s *Store) check(ctx context.Context) error {
-	if err := s.checkOpen(ctx); err != nil {
+	if err := s.life.Check(ctx); err != nil {
 		return err
 	}
 	return s.written.checkAim()
-}
-
-func (s *Store) checkOpen(ctx context.Context) error {
-	if s.closed.Load() {
-		return store.ErrClosed
-	}
-	return ctx.Err()
 }
 
 // WaitReady returns when the keyspaces of all clusters are open.
@@ -433,8 +425,8 @@ func (s *Store) asked(r model.TimeRange) (asked []*cluster, keyspaces []layout.K
 // Close stops accepting samples. Undrained samples stay in the log, and are drained after the
 // next Open.
 func (s *Store) Close() error {
-	if !s.closed.CompareAndSwap(false, true) {
-		return store.ErrClosed
+	if err := s.life.End(); err != nil {
+		return err
 	}
 	s.stop()
 	s.tasks.Wait()

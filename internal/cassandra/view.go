@@ -34,7 +34,7 @@ func (s *Store) View(ctx context.Context) (store.View, error) {
 
 // viewOf opens a view of the spool and of some clusters, the written one first.
 func (s *Store) viewOf(ctx context.Context, own []*cluster) (*view, error) {
-	if err := s.checkOpen(ctx); err != nil {
+	if err := s.life.Check(ctx); err != nil {
 		return nil, err
 	}
 	pending := s.spool.View() // before the keyspaces are read: see the package comment
@@ -73,7 +73,7 @@ type view struct {
 	lent      []*view         // of the stores that lend a keyspace
 	ctx       context.Context // for read-ahead
 	cancel    context.CancelFunc
-	closed    atomic.Bool
+	life      store.Lifetime
 	current   bool                  // see ReadCurrent
 	partial   atomic.Bool           // an unavailable keyspace does not fail the answer
 	missing   atomic.Pointer[error] // why a keyspace was left out
@@ -183,8 +183,8 @@ func (c *explained) Next() (*store.Block, error) {
 }
 
 func (v *view) Close() error {
-	if !v.closed.CompareAndSwap(false, true) {
-		return store.ErrClosed
+	if err := v.life.End(); err != nil {
+		return err
 	}
 	v.cancel()
 	v.ahead.close()
@@ -195,13 +195,6 @@ func (v *view) Close() error {
 		errs = append(errs, one.Close())
 	}
 	return errors.Join(errs...)
-}
-
-func (v *view) check(ctx context.Context) error {
-	if v.closed.Load() {
-		return store.ErrClosed
-	}
-	return ctx.Err()
 }
 
 // Select implements store.View. It finds all series before it yields the first: it must combine
@@ -224,7 +217,7 @@ func (v *view) Select(ctx context.Context, sel store.Selection) iter.Seq2[store.
 			return
 		}
 		for i := range found.len() {
-			if err := v.checkAt(ctx, i); err != nil {
+			if err := v.life.CheckAt(ctx, i); err != nil {
 				yield(store.Series{}, err)
 				return
 			}
@@ -235,20 +228,9 @@ func (v *view) Select(ctx context.Context, sel store.Selection) iter.Seq2[store.
 	}
 }
 
-// checkAt is check, called before the i-th series is yielded.
-func (v *view) checkAt(ctx context.Context, i int) error {
-	if v.closed.Load() {
-		return store.ErrClosed
-	}
-	if i%store.SelectAhead == 0 {
-		return ctx.Err()
-	}
-	return nil
-}
-
 // find finds the selected series, and assigns refs.
 func (v *view) find(ctx context.Context, sel store.Selection) (*selection, error) {
-	if err := v.check(ctx); err != nil {
+	if err := v.life.Check(ctx); err != nil {
 		return nil, err
 	}
 	if sel.Hold != nil {
@@ -479,7 +461,7 @@ func (v *view) selectedAt(s *selection, i int) selected {
 
 // Names implements store.View.
 func (v *view) Names(ctx context.Context, q store.NamesQuery) ([]string, bool, error) {
-	if err := v.check(ctx); err != nil {
+	if err := v.life.Check(ctx); err != nil {
 		return nil, false, err
 	}
 	q.Tick = nil // several goroutines read

@@ -45,7 +45,7 @@ func (v *view) yieldSelected(ctx context.Context, sel store.Selection, yield fun
 
 // selected returns the ids of a selection, not more than its limit.
 func (v *view) selected(ctx context.Context, sel store.Selection) (*roaring.Bitmap, error) {
-	if err := v.check(ctx); err != nil {
+	if err := v.life.Check(ctx); err != nil {
 		return nil, err
 	}
 	ids, err := v.store.index.SelectInSteps(ctx, sel.Metric, sel.Matchers, nil, sel.Tick)
@@ -60,7 +60,7 @@ func (v *view) selected(ctx context.Context, sel store.Selection) (*roaring.Bitm
 func (v *view) yieldByID(ctx context.Context, ids *roaring.Bitmap, yield func(store.Series, error) bool) error {
 	it := ids.Iterator()
 	for n := 0; it.HasNext(); n++ {
-		if err := v.checkAt(ctx, n); err != nil {
+		if err := v.life.CheckAt(ctx, n); err != nil {
 			return err
 		}
 		if !v.yieldOne(model.SeriesNumber(it.Next()), yield) {
@@ -76,17 +76,6 @@ func (v *view) yieldOne(id model.SeriesNumber, yield func(store.Series, error) b
 	return !ok || yield(store.Series{Ref: store.Ref(id), Series: series}, nil)
 }
 
-// checkAt is check before the n-th series is yielded.
-func (v *view) checkAt(ctx context.Context, n int) error {
-	if v.closed.Load() {
-		return store.ErrClosed
-	}
-	if n%store.SelectAhead == 0 {
-		return ctx.Err()
-	}
-	return nil
-}
-
 // A sorted series is what is held of one of some metric while these are sorted: 24
 // bytes, where a store.Series takes 56.
 type sorted struct {
@@ -99,7 +88,7 @@ type sorted struct {
 func (v *view) yieldInOrder(ctx context.Context, ids *roaring.Bitmap, metric string, yield func(store.Series, error) bool) error {
 	all := make([]sorted, 0, ids.GetCardinality())
 	for it := ids.Iterator(); it.HasNext(); {
-		if err := v.checkAt(ctx, len(all)); err != nil {
+		if err := v.life.CheckAt(ctx, len(all)); err != nil {
 			return err
 		}
 		id := model.SeriesNumber(it.Next())
@@ -111,7 +100,7 @@ func (v *view) yieldInOrder(ctx context.Context, ids *roaring.Bitmap, metric str
 		return err
 	}
 	for n := range all {
-		if err := v.checkAt(ctx, n); err != nil {
+		if err := v.life.CheckAt(ctx, n); err != nil {
 			return err
 		}
 		s := &all[n]

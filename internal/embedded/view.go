@@ -2,7 +2,6 @@ package embedded
 
 import (
 	"context"
-	"sync/atomic"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
@@ -20,26 +19,19 @@ func (s *Store) View(ctx context.Context) (store.View, error) {
 }
 
 type view struct {
-	store  *Store
-	state  *state
-	nowMS  int64 // samples that have expired by then are not visible
-	closed atomic.Bool
+	store *Store
+	state *state
+	nowMS int64 // samples that have expired by then are not visible
+	life  store.Lifetime
 }
 
 func (v *view) Close() error {
-	if !v.closed.CompareAndSwap(false, true) {
-		return store.ErrClosed
+	if err := v.life.End(); err != nil {
+		return err
 	}
 	v.store.metrics.views.Add(-1)
 	v.store.release(v.state)
 	return nil
-}
-
-func (v *view) check(ctx context.Context) error {
-	if v.closed.Load() {
-		return store.ErrClosed
-	}
-	return ctx.Err()
 }
 
 // within removes from ids the series that have no sample near r.
@@ -105,7 +97,7 @@ func (st *state) inHeads(id model.SeriesNumber, r model.TimeRange) bool {
 
 // Names implements store.View.
 func (v *view) Names(ctx context.Context, q store.NamesQuery) ([]string, bool, error) {
-	if err := v.check(ctx); err != nil {
+	if err := v.life.Check(ctx); err != nil {
 		return nil, false, err
 	}
 	return v.store.index.Names(ctx, q)
@@ -113,7 +105,7 @@ func (v *view) Names(ctx context.Context, q store.NamesQuery) ([]string, bool, e
 
 // Read implements store.View.
 func (v *view) Read(ctx context.Context, s store.Series, o store.ReadOptions) store.Cursor {
-	if err := v.check(ctx); err != nil {
+	if err := v.life.Check(ctx); err != nil {
 		return &failed{err}
 	}
 	return v.store.read(ctx, v.state, v.nowMS, model.SeriesNumber(s.Ref), s.Type.Kind(), o)

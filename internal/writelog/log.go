@@ -69,7 +69,7 @@ type Log struct {
 	options  Options
 	current  atomic.Pointer[wal.Log]                // nil before Open; changed under Order
 	failure  atomic.Pointer[store.UnavailableError] // set once, by the first failure: all writes are refused
-	closed   atomic.Bool
+	life     store.Lifetime
 	encoders sync.Pool // *Encoder
 
 	definitions []byte // scratch; guarded by Order

@@ -19,7 +19,7 @@ func (l *Log) Error(ctx context.Context, err error) error {
 		return fmt.Errorf("wait for the write-ahead log: %w", err)
 	case errors.As(err, &input):
 		return err
-	case l.closed.Load() || errors.Is(err, store.ErrClosed):
+	case l.life.Ended() || errors.Is(err, store.ErrClosed):
 		return store.ErrClosed
 	case wal.NoSpace(err):
 		// Not l.Writable(): even if there is space again by now, this record is not in
@@ -78,24 +78,14 @@ func (l *Log) Sync(ctx context.Context) error {
 }
 
 // CheckOpen returns store.ErrClosed after Shut, and ctx's error if it has ended.
-func (l *Log) CheckOpen(ctx context.Context) error {
-	if l.closed.Load() {
-		return store.ErrClosed
-	}
-	return ctx.Err()
-}
+func (l *Log) CheckOpen(ctx context.Context) error { return l.life.Check(ctx) }
 
 // Closed reports whether Shut was called.
-func (l *Log) Closed() bool { return l.closed.Load() }
+func (l *Log) Closed() bool { return l.life.Ended() }
 
 // Shut refuses further calls, so that Close can follow. A second call returns
 // store.ErrClosed.
-func (l *Log) Shut() error {
-	if !l.closed.CompareAndSwap(false, true) {
-		return store.ErrClosed
-	}
-	return nil
-}
+func (l *Log) Shut() error { return l.life.End() }
 
 // Close writes and syncs what was appended. It returns the log's failure if there is one.
 func (l *Log) Close() error {
