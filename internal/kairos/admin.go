@@ -3,6 +3,7 @@ package kairos
 import (
 	"context"
 	"crypto/sha256"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -51,9 +52,7 @@ func (a *API) encodeRunning(ctx context.Context, out *answer) error {
 			return err
 		}
 	}
-	out.buf = append(out.buf, `],"queries waiting":`...)
-	out.buf = strconv.AppendInt(out.buf, int64(a.engine.Queued()), 10)
-	out.buf = append(out.buf, '}')
+	out.buf = fmt.Appendf(out.buf, `],"queries waiting":%d}`, a.engine.Queued())
 	return nil
 }
 
@@ -84,17 +83,9 @@ func (a *API) appendRunning(out *answer, q *query.Running) {
 	} else {
 		dst = appendText(dst, q.Text)
 	}
-	dst = append(dst, `,"id":`...)
-	dst = strconv.AppendUint(dst, q.ID, 10)
-	dst = append(dst, `,"client":`...)
+	dst = fmt.Appendf(dst, `,"id":%d,"client":`, q.ID)
 	dst = appendText(dst, q.Client)
-	dst = append(dst, `,"age_ms":`...)
-	dst = strconv.AppendInt(dst, a.now().Sub(q.Start).Milliseconds(), 10)
-	dst = append(dst, `,"series":`...)
-	dst = strconv.AppendInt(dst, q.Series, 10)
-	dst = append(dst, `,"samples":`...)
-	dst = strconv.AppendInt(dst, q.Samples, 10)
-	out.buf = append(dst, '}')
+	out.buf = fmt.Appendf(dst, `,"age_ms":%d,"series":%d,"samples":%d}`, a.now().Sub(q.Start).Milliseconds(), q.Series, q.Samples)
 }
 
 // hashOf returns the hash of the metric that a query works on, or of its text if that

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strconv"
 
@@ -192,25 +193,9 @@ func appendStats(to []byte, st *timeline.Stats) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	number := func(name string, v float64) {
-		to = append(to, name...)
-		to = strconv.AppendFloat(to, v, 'g', 6, 64)
-	}
 	to = appendStart(append(to, '{'), st.Start)
 	to = append(to, `,"newest":`...)
 	to = appendPosition(to, st.Newest)
-	number(`,"rate":`, st.Rate)
-	number(`,"bytes":`, st.Bytes)
-	to = append(to, `,"bucket":{"from":`...)
-	to = strconv.AppendInt(to, floorMS(st.Bucket.Start), 10)
-	to = append(to, `,"until":`...)
-	to = strconv.AppendInt(to, floorMS(st.Bucket.EndExcl-1), 10)
-	to = append(append(to, `},"layout":`...), layout...)
-	to = append(to, `,"version":`...)
-	to = strconv.AppendUint(to, st.Version, 10)
-	to = append(to, `,"retention":`...)
-	to = strconv.AppendInt(to, st.Retained.Milliseconds(), 10)
-	to = append(to, `,"appended":`...)
-	to = strconv.AppendUint(to, st.Appended, 10)
-	return append(to, '}'), nil
+	return fmt.Appendf(to, `,"rate":%.6g,"bytes":%.6g,"bucket":{"from":%d,"until":%d},"layout":%s,"version":%d,"retention":%d,"appended":%d}`,
+		st.Rate, st.Bytes, floorMS(st.Bucket.Start), floorMS(st.Bucket.EndExcl-1), layout, st.Version, st.Retained.Milliseconds(), st.Appended), nil
 }
