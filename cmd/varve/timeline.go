@@ -123,7 +123,6 @@ func printJSON(to io.Writer, text []byte) error {
 	return err
 }
 
-// printLines prints each text as a line.
 func printLines(to io.Writer, texts iter.Seq2[json.RawMessage, error]) error {
 	for text, err := range texts {
 		if err != nil {

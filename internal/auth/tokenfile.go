@@ -40,7 +40,6 @@ type Token struct {
 	hash [sha256.Size]byte
 }
 
-// expired reports whether t has expired.
 func (t *Token) expired(now time.Time) bool { return !t.Expires.IsZero() && !now.Before(t.Expires) }
 
 // A tokenEntry is a token as in the file.

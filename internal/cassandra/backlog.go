@@ -147,5 +147,4 @@ func aboutText(d time.Duration) string {
 	return d.String()
 }
 
-// trend returns the trend of the backlog.
 func (s *Store) trend() Trend { return s.backlog.trend(s.level(), int64(s.cfg.Spool.MaxBytes)) }

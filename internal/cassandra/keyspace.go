@@ -11,7 +11,6 @@ import (
 	"varve/internal/work"
 )
 
-// openKeyspace opens the keyspace of a cluster.
 func (s *Store) openKeyspace(ctx context.Context, c *cluster, o Options) (layout.Keyspace, error) {
 	if err := c.session.Wait(ctx); err != nil {
 		return nil, err

@@ -31,7 +31,6 @@ var (
 	_ store.Tracer      = (*keyspacesView)(nil)
 )
 
-// A keyspacesView is a view of all keyspaces.
 type keyspacesView struct {
 	of    *Keyspaces
 	views []*view // by position of the store

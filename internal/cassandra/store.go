@@ -341,7 +341,6 @@ func (s *Store) StoredTime(ms int64) int64 {
 // unavailable.
 const flushLook = 100 * time.Millisecond
 
-// metricsOf returns the metrics of deletions.
 func metricsOf(deletions []store.Deletion) []string {
 	metrics := make([]string, len(deletions))
 	for i := range deletions {

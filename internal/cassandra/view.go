@@ -123,7 +123,6 @@ func (s *selection) len() int {
 	return len(s.at) / (len(s.found) + 1)
 }
 
-// last is the Ref of the last series.
 func (s *selection) last() store.Ref { return s.first + store.Ref(s.len()) - 1 }
 
 // row returns the positions of the i-th series.

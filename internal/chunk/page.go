@@ -82,7 +82,6 @@ func (b *PageBuilder) Add(series model.SeriesNumber, kind model.Kind, c *model.C
 	b.series, b.kind, b.last = series, kind, times[len(times)-1]
 }
 
-// entryHeader is the header of an entry.
 type entryHeader struct {
 	step  uint32 // from the previous series
 	flags byte

@@ -22,7 +22,6 @@ type field struct {
 	value   reflect.Value // settable
 }
 
-// name is the last part of the key.
 func (f field) name() string { return lastPart(f.key) }
 
 // environment is the variable that sets f.

@@ -158,7 +158,6 @@ func outlived(s Span, oldest int64) bool { return s.FromMS <= oldest && oldest !
 // notesOfBatch is about how many notes the targets of one metric may have for one batch.
 const notesOfBatch = 1 << 16
 
-// batchNotes are the notes of a batch.
 type batchNotes struct {
 	all    []note
 	latest map[*target]latestNote

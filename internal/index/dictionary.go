@@ -74,7 +74,6 @@ func (d *dictionary) is(id uint32, name string) bool {
 	return int(id) < len(d.texts) && d.texts[id] == name && name != ""
 }
 
-// len returns the number of names.
 func (d *dictionary) len() int { return d.ids.Len() }
 
 // add gives a number to name, which must be new. The dictionary copies name, so that it
@@ -97,7 +96,6 @@ func (d *dictionary) add(name string) uint32 {
 	return id
 }
 
-// remove removes the name of id.
 func (d *dictionary) remove(id uint32) {
 	name := d.texts[id]
 	at, i := d.seek(name)

@@ -178,7 +178,6 @@ func (x *Index) noteBytes() {
 // proportional to the series that it finds, or to all series.
 func (x *Index) EntriesRead() int64 { return x.read.Load() }
 
-// metric finds a metric by its name.
 func (x *Index) metric(name string) (*metric, bool) {
 	number, ok := x.names.find(name)
 	if !ok {

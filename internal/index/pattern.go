@@ -56,7 +56,6 @@ func planOf(p *model.Pattern) *plan {
 	return p.Plan(func(p *model.Pattern) any { return newPlan(p) }).(*plan)
 }
 
-// newPlan plans a pattern.
 func newPlan(p *model.Pattern) *plan {
 	pl := &plan{full: p.MatchString}
 	for _, parts := range alternatives(p) {

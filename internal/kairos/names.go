@@ -16,7 +16,6 @@ import (
 // namesPage is how many names are held in memory at once.
 const namesPage = 10_000
 
-// namesParameters are the parameters of all names endpoints.
 var namesParameters = []string{"prefix", "pattern", "filter", "start", "end", "after", "limit"}
 
 // A namesRequest holds the parameters of a names endpoint. KairosDB has only prefix,

@@ -94,7 +94,6 @@ func readActive(r io.Reader) ([]ActiveQuery, error) {
 	}
 }
 
-// An activeEntry is a query in an ActiveFile.
 type activeEntry struct {
 	file  *ActiveFile
 	query ActiveQuery // with the whole Query

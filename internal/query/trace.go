@@ -47,5 +47,4 @@ func (s *Session) Stats() Stats {
 	return stats
 }
 
-// since adds the time since began to n.
 func since(n *atomic.Int64, began time.Time) { n.Add(int64(time.Since(began))) }

@@ -171,7 +171,6 @@ func (s *Session) Aside(f func() error) error {
 	return err
 }
 
-// sender returns the network of the client.
 func (s *Session) sender() netip.Prefix { return principal.NetworkOf(s.request.Client) }
 
 // nextLine returns the id by which the query stands in line now that it has had a turn: 0, as

@@ -133,7 +133,6 @@ func (r *Rule) aggregation() *Aggregation {
 	return r.own
 }
 
-// match reports whether the rule matches a series.
 func (r *Rule) match(s Series) bool {
 	return r.metric.match(s.Metric) && (r.pattern == nil || r.pattern.MatchString(s.Path)) && !slices.ContainsFunc(r.tags, func(t tagCondition) bool {
 		value, there := s.Tags.Get(t.name)

@@ -30,7 +30,6 @@ func (c TLSConfig) Check() error {
 	return err
 }
 
-// on reports whether TLS is spoken at all.
 func (c TLSConfig) on() bool { return c.CertFile != "" }
 
 // Speaks reports whether TLS is spoken on a stream.

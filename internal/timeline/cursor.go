@@ -54,7 +54,6 @@ func tailCursor(after []byte) string {
 // errCursor is an *store.InputError.
 var errCursor = badf("the cursor was not issued by this server for such a request: begin without a cursor")
 
-// decodeCursor returns the kind and the rest of a cursor.
 func decodeCursor(text string, bytesMax int) (kind byte, rest []byte, err error) {
 	if len(text) > cursorText.EncodedLen(bytesMax) {
 		return 0, nil, errCursor

@@ -81,7 +81,6 @@ type scanner struct {
 // to look like many record headers reaches the bound.
 const searchFactor = 8
 
-// scanResult is the result of a scan.
 type scanResult struct {
 	end          int64 // valid length; 0 if not even the header is valid
 	records      int

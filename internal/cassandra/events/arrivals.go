@@ -25,7 +25,6 @@ import (
 const (
 	slotMicros = 60 * 1_000_000
 
-	// arrivalsKept is how long a row of a log is kept.
 	arrivalsKept = time.Hour
 
 	// logKept is how long a log is listed after it was last written: longer than its rows.
@@ -100,7 +99,6 @@ func cutUvarint(data *[]byte, v *uint64) bool {
 	return n > 0
 }
 
-// arrivalLogs are the logs of this server.
 type arrivalLogs struct {
 	shelf  *Shelf
 	number int32 // of the server

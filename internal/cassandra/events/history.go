@@ -27,7 +27,6 @@ const (
 // is part of the format.
 const nameShards = 8
 
-// namesPage is the maximum number of names in a page.
 const namesPage = 1000
 
 // countEvery is the maximum age of the number of timelines.

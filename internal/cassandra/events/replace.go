@@ -26,7 +26,6 @@ func readRows(n int) *cql.Statement {
 		" AND (time, id) IN ("+strings.Repeat("(?, ?), ", n-1)+"(?, ?))")
 }
 
-// A spot is a position in a timeline.
 type spot struct {
 	timeline string
 	timeline.Position

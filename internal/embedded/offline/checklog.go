@@ -14,7 +14,6 @@ const logRemedy = "stop the server and run varve repair: it keeps a copy of the 
 
 const missingLogRemedy = "put the file back, or restore the last backup; to go on without what was in it, stop the server and run varve repair"
 
-// logCheck is the check of the log.
 type logCheck struct {
 	*checker
 	known   bool // known and unknown ids can be told apart

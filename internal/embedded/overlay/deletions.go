@@ -159,7 +159,6 @@ func (s Spans) from(ms int64) (r model.TimeRange, ok bool) {
 	return s[i], true
 }
 
-// contain reports whether ms is in a span.
 func (s Spans) contain(ms int64) bool {
 	r, ok := s.from(ms)
 	return ok && r.StartMS <= ms

@@ -468,7 +468,6 @@ func (c *call) pattern(i int) pytext.Pattern {
 	return p
 }
 
-// aggregationOf returns the aggregation of a name.
 func aggregationOf(name string) (numeric.Aggregation, error) {
 	a, ok := numeric.Named(name)
 	if !ok {

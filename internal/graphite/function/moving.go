@@ -71,7 +71,6 @@ func (c *call) window(list []*Series) (window, error) {
 	return w, c.err
 }
 
-// widest returns the widest step of series.
 func widest(list []*Series) int64 {
 	step := int64(0)
 	for _, s := range list {

@@ -91,7 +91,6 @@ func (r *ring) inPlace(slot, time int64) bool {
 	return time%r.Step == 0 && r.base%r.Step == 0 && r.slot(time) == slot
 }
 
-// slot returns the slot of a time.
 func (r *ring) slot(time int64) int64 {
 	steps := (time - r.base) / r.Step % r.Points
 	if steps < 0 {

@@ -262,7 +262,6 @@ func (s *DatagramServer) refuse(err error, b *block) {
 	s.proto.Logger.Error("carbon_udp: datagrams not stored", "datagrams", len(b.datagrams), "error", err)
 }
 
-// all yields the datagrams of a block.
 func (b *block) all(yield func(data []byte, d datagram) bool) {
 	begin := 0
 	for _, d := range b.datagrams {

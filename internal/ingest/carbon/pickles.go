@@ -284,7 +284,6 @@ func (c *pickleConn) store(ctx context.Context) bool {
 	return c.stored.inVain < mostInVain
 }
 
-// frame is a frame of the block.
 func (c *pickleConn) frame(i int) []byte {
 	if i == 0 {
 		return c.block[:c.ends[0]]

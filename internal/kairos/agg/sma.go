@@ -5,7 +5,6 @@ import (
 	"varve/internal/query"
 )
 
-// smaSpec is the mean of the last points.
 func smaSpec() AggregatorSpec {
 	return AggregatorSpec{
 		Name: "sma", Doc: "Simple moving average: mean of the last points.",

@@ -98,5 +98,4 @@ func (s *tracedStream) fill() {
 	s.trace.points.Add(int64(len(s.points)))
 }
 
-// since adds the time since began to n.
 func since(n *atomic.Int64, began time.Time) { n.Add(int64(time.Since(began))) }

@@ -38,7 +38,6 @@ func checkJSON(text []byte) error {
 	return nil
 }
 
-// eventMembers are the members of an event.
 var eventMembers = []string{"time", "time_us", "id", "type", "data", "data_base64", "timelines"}
 
 // parseEvent reads an event from valid JSON. The event's data shares memory with text, which

@@ -98,7 +98,6 @@ func (p *parameters) time(name string, unit int64, last bool) (*int64, error) {
 	return &us, nil
 }
 
-// bounds returns from and until.
 func (p *parameters) bounds() (from, until *int64, err error) {
 	from, err1 := p.bound("from", false)
 	until, err2 := p.bound("until", true)

@@ -250,7 +250,6 @@ func (e Empty) check(ctx context.Context, state string, points int64, to string)
 	return fmt.Errorf("%s says that %d points are imported into %s, but there are none; remove it to import all again", state, points, to)
 }
 
-// reject reports a rejected line.
 func (j *Import) reject(r transfer.Rejected) error {
 	text := fmt.Sprintf("line %d: %s\n", r.Line, strings.Join(r.Reasons, "; "))
 	if j.Rejected == "" {

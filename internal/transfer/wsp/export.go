@@ -160,7 +160,6 @@ type reader struct {
 	others  int64 // samples that are not numbers
 }
 
-// An exportedLine is a line of an export.
 type exportedLine struct {
 	Name       string            `json:"name"`
 	Tags       map[string]string `json:"tags"`

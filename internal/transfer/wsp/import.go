@@ -334,7 +334,6 @@ const maxFaultText = 500
 // maxTags limits the tags of a name. Sinks have their own limit.
 const maxTags = 1000
 
-// series returns the series of a file.
 func (m *Import) series(file string) (s model.Series, _ *Fault) {
 	path, hash, err := whisper.PathOf(file)
 	if err != nil {

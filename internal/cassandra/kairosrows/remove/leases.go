@@ -25,7 +25,6 @@ const jobLease = 30 * time.Second
 // record of the job.
 var errLost = errors.New("its lease was lost; this node or another one will continue it in about a minute")
 
-// newLeases returns the leases of jobs.
 func (j *jobs) newLeases() *cluster.Leases {
 	return cluster.NewLeases(cluster.Options{
 		Node: j.node, Log: j.d.log,

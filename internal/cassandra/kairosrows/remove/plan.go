@@ -160,7 +160,6 @@ func (p *deletePlan) settle() {
 	p.legacy, p.found = nil, nil
 }
 
-// ascending returns rows by ascending row time.
 func ascending(byTime map[int64][]rowDelete) []rowTimeDelete {
 	steps := make([]rowTimeDelete, 0, len(byTime))
 	for ms, rows := range byTime {

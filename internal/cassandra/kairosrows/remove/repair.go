@@ -228,7 +228,6 @@ func (r *repair) reached(token int64) {
 	}
 }
 
-// tell reports the progress.
 func (r *repair) tell() {
 	if r.o.Progress != nil {
 		r.o.Progress(r.report)
