@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/bits"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -161,17 +162,8 @@ func appendRune(dst []byte, r rune) []byte {
 }
 
 func appendControl(dst []byte, c byte) []byte {
-	switch c {
-	case '\b':
-		return append(dst, '\\', 'b')
-	case '\t':
-		return append(dst, '\\', 't')
-	case '\n':
-		return append(dst, '\\', 'n')
-	case '\f':
-		return append(dst, '\\', 'f')
-	case '\r':
-		return append(dst, '\\', 'r')
+	if i := strings.IndexByte("\b\t\n\f\r", c); i >= 0 {
+		return append(dst, '\\', "btnfr"[i])
 	}
 	return append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
 }
