@@ -78,7 +78,7 @@ func (k *Keyspaces) divide(p *parts, b *store.Batch) bool {
 		epoch := s.Epoch()
 		sum += epoch
 		p.of[i].Reset(epoch)
-		p.of[i].Data = b.Data
+		p.of[i].Data, p.of[i].Sender = b.Data, b.Sender
 	}
 	p.places = p.places[:0]
 	for _, sample := range b.Samples {

@@ -32,6 +32,7 @@ func newMetrics(s *Store) *metrics {
 	m.samples = counter("appended_samples_total", "Samples acknowledged.")
 	m.batches = counter("appended_batches_total", "Batches acknowledged.")
 	m.stalls = counter("append_stalls_total", "Appends that waited because the head was full.")
+	total("append_turn_waits_total", "Appends that waited until other batches were applied; client addresses take turns.", func() float64 { return float64(s.log.TurnWaits()) })
 	m.deletions = counter("deletions_total", "Deletions executed.")
 	m.forgotten = counter("forgotten_series_total", "Series that lost their last sample.")
 	m.checkpoints = counter("checkpoints_total", "Times the head was written to files.")

@@ -613,6 +613,23 @@ func TestSendersTakeTurns(t *testing.T) {
 	})
 }
 
+// A batch names the network of its sender, so that senders take turns in the store, too.
+func TestSenderOfABatch(t *testing.T) {
+	var senders []string
+	r := &ingesttest.Recorder{OnAppend: func(b *store.Batch) error { senders = append(senders, b.Sender.String()); return nil }}
+	p, _ := ingesttest.NewPipeline(r, nil)
+	w := p.NewWriter(p.Protocol("test"), "192.0.2.1:1000", 0)
+	for _, next := range []string{"192.0.2.2:1000", "[2001:db8::1]:1000", ""} {
+		if _, err := w.Ingest(t.Context(), 1, func() error { return put(w, "m", "a", 1) }); err != nil {
+			t.Fatal(err)
+		}
+		w.SetRemote(next)
+	}
+	if want := []string{"192.0.2.1/32", "192.0.2.2/32", "2001:db8::/64"}; !slices.Equal(senders, want) {
+		t.Errorf("the batches are of %q, want %q", senders, want)
+	}
+}
+
 // A block whose sender leaves while it is parsed is not stored.
 func TestSenderThatLeaves(t *testing.T) {
 	r := &ingesttest.Recorder{OnAppend: func(*store.Batch) error { t.Error("it is offered to the store"); return nil }}

@@ -275,6 +275,7 @@ func (w *Writer) begin() {
 		w.cache, w.last = cache, nil
 	}
 	w.batch.Reset(epoch)
+	w.batch.Sender = w.network
 	w.forgetExpected()
 	w.nowMS = w.p.now().UnixMilli()
 	w.misses, w.named, w.refused, w.steps, w.notes = 0, 0, 0, 0, w.notes[:0]

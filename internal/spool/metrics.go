@@ -27,6 +27,7 @@ func newMetrics(s *Spool) *metrics {
 	m.samples = counter("appended_samples_total", "Samples acknowledged.")
 	m.batches = counter("appended_batches_total", "Batches acknowledged.")
 	m.stalls = counter("append_stalls_total", "Appends that waited because memory was full.")
+	m.CounterFunc("append_turn_waits_total", "Appends that waited until other batches were applied; client addresses take turns.", func() float64 { return float64(s.log.TurnWaits()) })
 	refused := m.CounterVec("refused_batches_total", "Batches refused, by the bound that was reached.", "reason")
 	m.refusedBytes = refused.WithLabelValues("max_bytes")
 	m.refusedMemory = refused.WithLabelValues("max_memory")

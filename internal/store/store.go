@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -84,9 +85,13 @@ type Batch struct {
 	// Data holds values of variable kinds; such a sample's Value is the
 	// offset of its first byte << 32 | its length.
 	Data []byte
+
+	// Sender is the network of the client, the zero Prefix if there is none. Batches
+	// of several senders that wait for a store take turns.
+	Sender netip.Prefix
 }
 
-// Reset empties b for refs of the given epoch and keeps its memory.
+// Reset empties b for refs of the given epoch and keeps its memory, and its sender.
 func (b *Batch) Reset(epoch uint64) {
 	b.Epoch, b.Samples, b.Data = epoch, b.Samples[:0], b.Data[:0]
 }

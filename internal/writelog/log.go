@@ -5,7 +5,7 @@
 //
 // # Writing
 //
-//	Append --> encode --> room in the log's buffer --> apply, under the order lock --> wait
+//	Append --> encode --> room in the log's buffer --> turn --> apply, under the order lock --> wait
 //
 // apply is implemented by the store: it appends the record (AppendBatch) and changes
 // memory. Both happen under one lock, Order, so that memory, log and a later replay
@@ -29,6 +29,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/diskspace"
+	"varve/internal/gate"
 	"varve/internal/model"
 	"varve/internal/record"
 	"varve/internal/registry"
@@ -72,6 +73,9 @@ type Log struct {
 	life     store.Lifetime
 	encoders sync.Pool // *Encoder
 
+	turns     *gate.Gate   // admits one batch to Order
+	turnWaits atomic.Int64 // batches that were not admitted at once
+
 	definitions []byte // scratch; guarded by Order
 }
 
@@ -82,7 +86,7 @@ func New(o Options) *Log {
 		usage, err := o.FS.GetDiskUsage(o.DataDir)
 		return units.Bytes(usage.AvailBytes), err
 	}
-	l := &Log{options: o}
+	l := &Log{options: o, turns: gate.New(1)}
 	l.encoders.New = func() any { return &Encoder{} }
 	return l
 }
@@ -123,14 +127,22 @@ func (l *Log) Append(ctx context.Context, b *store.Batch, apply func(*Encoder) (
 	if err := l.Reserve(ctx, len(e.Samples)); err != nil {
 		return err
 	}
-	entry, err := l.ordered(e, b, apply)
+	entry, err := l.ordered(ctx, e, b, apply)
 	if err != nil {
 		return err
 	}
 	return l.Wait(ctx, entry)
 }
 
-func (l *Log) ordered(e *Encoder, b *store.Batch, apply func(*Encoder) (Entry, error)) (Entry, error) {
+func (l *Log) ordered(ctx context.Context, e *Encoder, b *store.Batch, apply func(*Encoder) (Entry, error)) (Entry, error) {
+	taken, waited, err := l.turns.Enter(ctx, b.Sender, 1)
+	if waited {
+		l.turnWaits.Add(1)
+	}
+	if err != nil {
+		return Entry{}, l.Error(ctx, err)
+	}
+	defer l.turns.Leave(b.Sender, taken)
 	l.Order.Lock()
 	defer l.Order.Unlock()
 	if !e.Current(l.options.Series, b) {
@@ -140,6 +152,9 @@ func (l *Log) ordered(e *Encoder, b *store.Batch, apply func(*Encoder) (Entry, e
 	clear(e.Define) // drops the keys
 	return entry, err
 }
+
+// TurnWaits returns how many batches have waited for others to be applied.
+func (l *Log) TurnWaits() int64 { return l.turnWaits.Load() }
 
 // Reserve waits for room for n more bytes of records.
 func (l *Log) Reserve(ctx context.Context, n int) error {
