@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"varve/internal/clip"
 	"varve/internal/store"
 	"varve/internal/work"
 )
@@ -38,6 +39,11 @@ func (e *Engine) Delete(ctx context.Context, timeline string, d Deletion) error 
 		p := Position{r.From.Time, id}
 		r, id = Range{p, p.Next()}, ""
 	}
+	return begun(timeline, e.remove(ctx, l, r, id))
+}
+
+// remove removes the events of a range, those with an id if there is one.
+func (e *Engine) remove(ctx context.Context, l *line, r Range, id string) error {
 	now := e.stamp()
 	if err := e.noteDeletion(ctx, l, Deleted{r, id, now}); err != nil {
 		return err
@@ -50,6 +56,16 @@ func (e *Engine) Delete(ctx context.Context, timeline string, d Deletion) error 
 		return e.erase(ctx, l, k, r, now, false)
 	}
 	return e.eraseID(ctx, l, k, r, id)
+}
+
+// begun returns the error of a delete that had begun. Buckets are deleted one after the other, and
+// events that wait in spools are deleted once the delete is noted, even if writing the note seemed
+// to fail. Limits are reached before that.
+func begun(timeline string, err error) error {
+	if err == nil || errors.As(err, new(*store.LimitError)) {
+		return err
+	}
+	return fmt.Errorf("the delete from timeline %s was not completed: some events may be deleted; repeat the delete: %w", clip.Text(timeline, 40), err)
 }
 
 // noteDeletion records a delete, before the search for what to delete, see DeletionLog.
@@ -320,6 +336,10 @@ func (e *Engine) DeleteTimeline(ctx context.Context, timeline string) error {
 	}
 	l := e.use(timeline)
 	defer e.release(l)
+	return begun(timeline, e.removeAll(ctx, l))
+}
+
+func (e *Engine) removeAll(ctx context.Context, l *line) error {
 	now := e.stamp()
 	if err := e.noteDeletion(ctx, l, Deleted{All(), "", now}); err != nil {
 		return err
