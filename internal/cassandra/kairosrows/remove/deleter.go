@@ -187,7 +187,7 @@ func (d *Deleter) delete(ctx context.Context, stampMS int64, del store.Deletion,
 		return d.jobs.start(ctx, del, stampMS, plan)
 	}
 	if err := d.run(ctx, del, stampMS, restingPace(d.cfg.Parallel), context.Background(), plan.steps, nil); err != nil {
-		return fmt.Errorf("delete from %s: %w", del.Metric, err)
+		return fmt.Errorf("delete from %s: it was not completed: some points may be deleted; repeat the delete: %w", del.Metric, err)
 	}
 	return nil
 }

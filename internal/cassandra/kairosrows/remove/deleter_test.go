@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -600,6 +601,25 @@ func TestDeletesAreReadAtQuorum(t *testing.T) {
 	}
 }
 
+// A delete that ends early says that some points may be deleted.
+func TestDeleteThatIsNotCompleted(t *testing.T) {
+	b := newBench(t, schema.DefaultConfig(), write.DefaultConfig(), "")
+	d := b.deleter(noNodes(), time.Now)
+	metric := b.Name("m")
+	b.write(new(keyspacetest.Memory).Longs(keyspacetest.LongSeries(metric, "host", "a"), 0, keyspacetest.SomeTime))
+	ctx, cancel := context.WithCancel(b.Ctx)
+	defer cancel()
+	b.Counts.Before = func(name string) {
+		if name == "delete_row" {
+			cancel()
+		}
+	}
+	err := d.Delete(ctx, b.Stamp, store.Deletion{Metric: metric, Range: model.AllTime})
+	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "delete from "+metric+": it was not completed: some points may be deleted; repeat the delete") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // Jobs whose deletions together take too much memory are refused. What they select is not repeated in
 // full in lists, in the log, or once they are done.
 func TestDeleteJobsOfManyValues(t *testing.T) {
@@ -615,24 +635,29 @@ func TestDeleteJobsOfManyValues(t *testing.T) {
 	for i := range 20 {
 		src.Longs(keyspacetest.LongSeries(metric, "k", fmt.Sprint(i)), 0, keyspacetest.SomeTime)
 	}
+	small := store.Deletion{Metric: b.Name("small"), Range: model.AllTime}
+	src.Longs(keyspacetest.LongSeries(small.Metric, "k", "0"), 0, keyspacetest.SomeTime)
 	b.write(src)
 	del := store.Deletion{Metric: metric, Matchers: []model.Matcher{many}, Range: model.AllTime}
 	d := b.deleter(c, time.Now)
 	d.jobs.most = del.Memory() * 3 / 2
 	reached, release := make(chan struct{}), make(chan struct{})
-	var once sync.Once
+	var held atomic.Bool
 	d.forget = func([]byte) {
-		once.Do(func() {
+		if held.CompareAndSwap(false, true) {
 			close(reached)
 			<-release
-		})
+		}
 	}
 	first := make(chan error, 1)
 	go func() { first <- d.Delete(b.Ctx, b.Stamp, del) }()
 	<-reached
-	err := d.Delete(b.Ctx, b.Stamp, del)
-	if _, ok := errors.AsType[*store.UnavailableError](err); !ok || !strings.Contains(err.Error(), "1 delete jobs that are not done; nothing was deleted") {
+	err := d.Delete(b.Ctx, b.Stamp, small, del)
+	if _, ok := errors.AsType[*store.UnavailableError](err); !ok || !strings.Contains(err.Error(), "delete from "+metric+": this server has 1 delete jobs that are not done; wait") {
 		t.Errorf("a second job: %v", err)
+	}
+	if left, err := d.plan(b.Ctx, []store.Deletion{small}); err != nil || left[0].rows > 0 {
+		t.Errorf("a metric that the same request names first is not deleted: %v", err)
 	}
 	close(release)
 	if err := <-first; err != nil {

@@ -105,7 +105,9 @@ func (j *jobs) start(ctx context.Context, del store.Deletion, stampMS int64, pla
 	}
 	memory := del.Memory()
 	if n, ok := j.enter(memory); !ok {
-		return &store.UnavailableError{Reason: fmt.Sprintf("this server has %d delete jobs that are not done; nothing was deleted; wait until some are, see GET /admin/deletes", n)}
+		// Other metrics of the same request may have been deleted before.
+		return fmt.Errorf("delete from %s: %w", del.Metric,
+			&store.UnavailableError{Reason: fmt.Sprintf("this server has %d delete jobs that are not done; wait until some are, see GET /admin/deletes, and repeat the delete", n)})
 	}
 	r, err := j.record(ctx, job, memory, func(ctx context.Context, r *runningJob) error {
 		return j.work(ctx, r, del, plan.steps)
