@@ -7,6 +7,7 @@ import (
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cluster"
+	"varve/internal/store"
 )
 
 // A node that works on a delete job holds the job's lease. So no two nodes work on the same
@@ -22,8 +23,9 @@ import (
 const jobLease = 30 * time.Second
 
 // errLost is the error of a job whose lease was lost. This node may no longer write the
-// record of the job.
-var errLost = errors.New("its lease was lost; this node or another one will continue it in about a minute")
+// record of the job. The store is not at fault: a client that waits for the job gets 503, as for
+// other interruptions after which a job continues.
+var errLost error = &store.UnavailableError{Reason: "its lease was lost; this node or another one will continue it in about a minute"}
 
 func (j *jobs) newLeases() *cluster.Leases {
 	return cluster.NewLeases(cluster.Options{

@@ -68,7 +68,7 @@ func TestJobOfLostLease(t *testing.T) {
 		}
 	})
 	worker.jobs.leaseLife = 2 * time.Second
-	if err := worker.Delete(b.Ctx, b.Stamp, b.del); !errors.Is(err, errLost) {
+	if err := worker.Delete(b.Ctx, b.Stamp, b.del); !errors.Is(err, errLost) || !errors.As(err, new(*store.UnavailableError)) {
 		t.Errorf("who waits is told %v", err)
 	}
 	worker.jobs.tasks.Wait()
