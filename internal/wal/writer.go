@@ -1,8 +1,10 @@
 package wal
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"syscall"
 	"time"
@@ -97,10 +99,20 @@ func (w *writer) run() {
 		err = errors.Join(err, w.file.Close())
 	}
 	if err = errors.Join(err, w.dir.close()); err != nil {
-		w.log.logger.Error("write-ahead log failed: no more writes are accepted",
-			"segment", uint64(w.segment), "written_bytes", w.offset, "durable_bytes", w.durable, "error", err)
+		w.logFailure(err)
 	}
 	w.log.stop(err)
+}
+
+// logFailure logs why the log has failed. If the disk is full, its user logs that once, and tries to
+// begin another log each second, which fails in the same way until there is space.
+func (w *writer) logFailure(err error) {
+	level, text := slog.LevelError, "write-ahead log failed: no more writes are accepted"
+	if NoSpace(err) {
+		level, text = slog.LevelDebug, "write-ahead log failed for lack of space"
+	}
+	w.log.logger.Log(context.Background(), level, text,
+		"segment", uint64(w.segment), "written_bytes", w.offset, "durable_bytes", w.durable, "error", err)
 }
 
 func (w *writer) serve() error {

@@ -1,6 +1,7 @@
 package writelog
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -167,7 +168,10 @@ func TestReopen(t *testing.T) {
 			return syscall.ENOSPC
 		}
 		return nil
-	}))).open(t)
+	})))
+	var logged bytes.Buffer
+	n.options.Logger = slog.New(slog.NewTextHandler(&logged, nil))
+	n.open(t)
 	ref, err := n.Refs().Create(ctx, model.Series{Metric: "m", Type: model.TypeLong, Tags: model.MustTags("a", "b")})
 	if err != nil {
 		t.Fatal(err)
@@ -205,6 +209,9 @@ func TestReopen(t *testing.T) {
 	}
 	if err := errors.Join(n.put(ctx, ref, 4), n.Close()); err != nil {
 		t.Fatal(err)
+	}
+	if strings.Contains(logged.String(), "no more writes are accepted") {
+		t.Errorf("a full disk is logged as a final failure, with each attempt: %s", &logged)
 	}
 	times := replayed(t, mem)
 	if len(times) == 4 && times[1] == 2 { // the one that failed may be there
