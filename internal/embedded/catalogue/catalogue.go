@@ -132,7 +132,7 @@ func Open(fs vfs.FS, dir string, o Options) (*Catalogue, error) {
 // errGone means that the catalogue is missing or empty, although there are files that
 // need it.
 var errGone = &store.CorruptionError{
-	File: datadir.Catalogue, Reason: "expected a catalogue beside the block files and the log, got none: put it back, or restore a backup",
+	File: datadir.Catalogue, Offset: -1, Reason: "expected a catalogue beside the block files and the log, got none: put it back, or restore a backup",
 }
 
 // createPebble creates an empty database unless there is one. The first log of a database

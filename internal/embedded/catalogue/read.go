@@ -27,6 +27,9 @@ func OpenPebbleToRead(fs vfs.FS, dir string) (*Pebble, error) {
 // OpenToRead opens the catalogue without changing it.
 func OpenToRead(fs vfs.FS, dir string) (*Catalogue, error) {
 	db, err := OpenPebbleToRead(fs, dir)
+	if errors.Is(err, pebble.ErrDBDoesNotExist) {
+		err = errGone
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open catalogue: %w", err)
 	}

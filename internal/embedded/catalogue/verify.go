@@ -115,6 +115,7 @@ type files struct {
 	logs     []numbered
 	options  numbered // the newest
 	manifest numbered // the one that the marker names
+	format   bool     // there is a marker of the format
 }
 
 type numbered struct {
@@ -130,6 +131,7 @@ func filesOf(names []string) (f files) {
 		if k, _ := fmt.Sscanf(name, "marker.manifest.%d.%s", &n, &target); k == 2 && name > marker {
 			marker, f.manifest = name, numbered{target, numberIn(target, "MANIFEST-", "")}
 		}
+		f.format = f.format || strings.HasPrefix(name, "marker.format-version.")
 		if n := numberIn(name, "", ".log"); n > 0 {
 			f.logs = append(f.logs, numbered{name, n})
 		}
@@ -151,19 +153,25 @@ func numberIn(name, prefix, suffix string) uint64 {
 	return n
 }
 
-// missing finds that the marker or all logs are missing. In that state Pebble would begin with an
-// empty database, or leave out what only the logs have. An open writes the file of options after
-// both the marker and its log are durable. From then on there is always a log. A manifest newer
-// than the options may come from an open that crashed before it made a log.
+// missing finds that a marker or all logs are missing. In that state Pebble would begin with an
+// empty database, leave out what only the logs have, or say that the database "is not pristine". An
+// open writes the file of options after the markers and its log are durable. From then on there is
+// always a log. A manifest newer than the options may come from an open that crashed before it made
+// a log.
 func (f files) missing(disk vfs.FS, dir string) error {
 	if f.options.name == "" {
 		return nil
 	}
-	if f.manifest.name == "" {
-		return &store.CorruptionError{File: disk.PathJoin(dir, "marker.manifest.*"), Offset: -1, Reason: fmt.Sprintf("expected it beside %s, got no such file", f.options.name)}
+	absent := func(name, what string) error {
+		return &store.CorruptionError{File: disk.PathJoin(dir, name), Offset: -1, Reason: fmt.Sprintf("expected %s beside %s, got no such file", what, f.options.name)}
 	}
-	if len(f.logs) == 0 && f.options.number > f.manifest.number {
-		return &store.CorruptionError{File: disk.PathJoin(dir, "*.log"), Offset: -1, Reason: fmt.Sprintf("expected one beside %s, got no such file", f.options.name)}
+	switch {
+	case f.manifest.name == "":
+		return absent("marker.manifest.*", "it")
+	case !f.format:
+		return absent("marker.format-version.*", "it")
+	case len(f.logs) == 0 && f.options.number > f.manifest.number:
+		return absent("*.log", "one")
 	}
 	return nil
 }
@@ -215,6 +223,9 @@ func (f files) unreadable(disk vfs.FS, dir string) error {
 
 func verifyFile(disk vfs.FS, path string, number uint32, verify func(path string, number uint32, b []byte) error) error {
 	f, err := disk.Open(path, vfs.SequentialReadsOption)
+	if errors.Is(err, fs.ErrNotExist) { // the list of tables: logs come from the list of files
+		return &store.CorruptionError{File: path, Offset: -1, Reason: "expected the list of tables that marker.manifest.* names, got no such file"}
+	}
 	if err != nil {
 		return fmt.Errorf("open catalogue: %w", err)
 	}

@@ -306,13 +306,13 @@ func TestVerifyFails(t *testing.T) {
 	}
 }
 
-// TestVerifyMissingFiles: without the marker of the list of tables, or without all logs, a
+// TestVerifyMissingFiles: without one of its markers, the list of tables, or all logs, a
 // database is damaged, from its first open on and after later ones. It would otherwise be opened
-// as an empty one, or without its last rows.
+// as an empty one, without its last rows, or not at all, for a reason that only Pebble understands.
 func TestVerifyMissingFiles(t *testing.T) {
 	for opens := 1; opens <= 3; opens++ {
 		for pattern, damaged := range map[string]bool{
-			"": false, "LOCK": false, "marker.manifest.": true, ".log": true, "OPTIONS-": false,
+			"": false, "LOCK": false, "marker.manifest.": true, "MANIFEST-": true, "marker.format-version.": true, ".log": true, "OPTIONS-": false,
 		} {
 			fs := vfs.NewMem()
 			for range opens {
