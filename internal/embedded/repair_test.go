@@ -715,6 +715,33 @@ func TestRepairWithoutABlockFile(t *testing.T) {
 	}
 }
 
+// TestRepairWithoutBlockFiles: if the whole directory of block files is missing, repair makes an empty
+// one, and what the log has remains.
+func TestRepairWithoutBlockFiles(t *testing.T) {
+	mem := vfs.NewMem()
+	s, _ := sampleStore(t, mem, "data", 400)
+	s.must(t, s.Close())
+	s.must(t, mem.RemoveAll("data/blocks"))
+	mustRepair(t, mem)
+	content(t, mem, "data")
+}
+
+// TestWithoutACatalogue: block files or a log without a catalogue are a damaged store, for a check as
+// for a server. Only a directory without any of them holds no store.
+func TestWithoutACatalogue(t *testing.T) {
+	for _, gone := range [][]string{{"catalogue"}, {"catalogue", "blocks"}, {"catalogue", "log"}} {
+		mem := vfs.NewMem()
+		s, _ := sampleStore(t, mem, "data", 100)
+		s.must(t, s.Close())
+		for _, name := range gone {
+			s.must(t, mem.RemoveAll("data/"+name))
+		}
+		if r := checkOf(t, mem, "data"); len(r.Findings) != 1 || !strings.Contains(r.Findings[0].Remedy, "restore the last backup") {
+			t.Errorf("without %s: %+v", gone, r.Findings)
+		}
+	}
+}
+
 // TestRepairWithAnOlderCatalogue: where the catalogue is older than the block files, as when its log
 // has lost its end, repair sets the files aside that it does not list. It left them to the next
 // start, which removed them: they had all samples.

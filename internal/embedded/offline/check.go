@@ -309,16 +309,22 @@ func (c *checker) definitions(batch []byte) (samples []byte, series int64, err e
 	return samples, series, err
 }
 
-// orphans notes block files that nothing refers to.
-func (c *checker) orphans() error {
-	names, err := c.fs.List(c.fs.PathJoin(c.dir, datadir.Blocks))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("list block files: %w", err)
+// list returns the sorted names in a directory of the store, none if it is missing.
+func (c *checker) list(dir string) ([]string, error) {
+	names, err := c.fs.List(c.fs.PathJoin(c.dir, dir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list %s: %w", dir, err)
 	}
 	slices.Sort(names)
+	return names, nil
+}
+
+// orphans notes block files that nothing refers to.
+func (c *checker) orphans() error {
+	names, err := c.list(datadir.Blocks)
+	if err != nil {
+		return err
+	}
 	for _, name := range names {
 		n, ok := datadir.BlockNumber(name)
 		if _, known := c.manifest[n]; known && ok {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -38,11 +37,10 @@ func (c *checker) catalogueLost(fault error) {
 // catalogue may have.
 func (c *checker) tables(live map[string]bool) error {
 	dir := c.fs.PathJoin(c.dir, datadir.Catalogue)
-	names, err := c.fs.List(dir)
+	names, err := c.list(datadir.Catalogue)
 	if err != nil {
-		return fmt.Errorf("list catalogue: %w", err)
+		return err
 	}
-	slices.Sort(names)
 	for _, name := range names {
 		if !strings.HasSuffix(name, ".sst") {
 			continue
@@ -185,11 +183,10 @@ func (c *checker) deletionRow(key, value []byte) error {
 
 // blocksWithoutCatalogue checks all block files that are there, by themselves.
 func (c *checker) blocksWithoutCatalogue() error {
-	names, err := c.fs.List(c.fs.PathJoin(c.dir, datadir.Blocks))
+	names, err := c.list(datadir.Blocks)
 	if err != nil {
-		return fmt.Errorf("list block files: %w", err)
+		return err
 	}
-	slices.Sort(names)
 	for _, name := range names {
 		path := c.fs.PathJoin(c.dir, datadir.Blocks, name)
 		n, ok := datadir.BlockNumber(name)

@@ -18,6 +18,7 @@ import (
 	"varve/internal/embedded/datadir"
 	"varve/internal/rowtime"
 	"varve/internal/store"
+	"varve/internal/wal"
 )
 
 // A Directory is a store's data directory, opened for inspection while no server uses it.
@@ -42,6 +43,7 @@ func Open(fs vfs.FS, path string) (*Directory, error) {
 	switch _, err := fs.Stat(fs.PathJoin(path, datadir.Catalogue)); {
 	case errors.Is(err, os.ErrPermission):
 		return nil, err
+	case errors.Is(err, os.ErrNotExist) && d.lacksCatalogue(): // damage, as a server takes it
 	case err != nil:
 		return nil, fmt.Errorf("%s %w: %w", path, ErrNoStore, err)
 	}
@@ -55,6 +57,13 @@ func Open(fs vfs.FS, path string) (*Directory, error) {
 		d.catalogue, d.fault = catalogue.OpenToRead(fs, fs.PathJoin(path, datadir.Catalogue))
 	}
 	return d, nil
+}
+
+// lacksCatalogue reports whether the directory has block files or a log, which need a catalogue.
+func (d *Directory) lacksCatalogue() bool {
+	blocks, _ := d.fs.List(d.fs.PathJoin(d.path, datadir.Blocks))
+	segments, _ := wal.Segments(d.fs, d.fs.PathJoin(d.path, datadir.Log))
+	return len(blocks) > 0 || len(segments) > 0
 }
 
 // Close gives the directory back.

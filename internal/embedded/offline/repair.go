@@ -195,6 +195,9 @@ func (r *repair) blockFiles() error {
 	if err != nil {
 		return err
 	}
+	if err := r.makeBlocks(); err != nil {
+		return err
+	}
 	next, err := r.nextNumber(manifest)
 	if err != nil {
 		return err
@@ -218,6 +221,14 @@ func (r *repair) blockFiles() error {
 		next++
 	}
 	return nil
+}
+
+// makeBlocks makes the directory of block files if it is missing with all of them.
+func (r *repair) makeBlocks() error {
+	if err := r.fs.MkdirAll(r.fs.PathJoin(r.dir, datadir.Blocks), 0o750); err != nil {
+		return fmt.Errorf("make the directory of block files: %w", err)
+	}
+	return safefile.SyncDir(r.fs, r.dir)
 }
 
 // setAside moves the block files that the catalogue does not list to quarantine. The next start
