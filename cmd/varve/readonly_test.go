@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -100,6 +101,7 @@ func TestFilesOfRoot(t *testing.T) {
 			t.Errorf("varve %s: status %d, want 1 and %q\n%s", args, status, wayOut, out)
 		}
 	}
+	wantNotDamaged(t, data, wayOut)
 	if err := os.Mkdir(filepath.Join(data, "spool"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -117,6 +119,44 @@ func TestFilesOfRoot(t *testing.T) {
 		if status, out := asNobody(t, append(args, "--data-dir="+data)...); status != 1 || strings.Count(out, wayOut) != 1 {
 			t.Errorf("varve %s, a closed directory: status %d, want 1 and %q once\n%s", args, status, wayOut, out)
 		}
+	}
+}
+
+// TestReadOnlyFileSystem: a start on a file system that is read-only says so, and what to do.
+func TestReadOnlyFileSystem(t *testing.T) {
+	err := notPermitted(&fs.PathError{Op: "open", Path: "data/LOCK", Err: syscall.EROFS}, "data")
+	if !errors.Is(err, syscall.EROFS) || !strings.Contains(err.Error(), "\nmount the file system of data for writing") {
+		t.Errorf("%v", err)
+	}
+}
+
+// wantNotDamaged makes files of Pebble in a data directory unreadable, one after the other. No command
+// takes that for damage, whose remedy is a backup or to do without the events, and the doctor sees it.
+func wantNotDamaged(t *testing.T, data, wayOut string) {
+	t.Helper()
+	for _, pattern := range []string{"catalogue/*.log", "catalogue/OPTIONS-*", "timelines/*.log", "timelines/OPTIONS-*"} {
+		paths, err := filepath.Glob(filepath.Join(data, pattern))
+		if err != nil || len(paths) == 0 {
+			t.Fatalf("%s: %v, %v", pattern, paths, err)
+		}
+		own := func(user int) {
+			for _, path := range paths {
+				if err := errors.Join(os.Chown(path, user, user), os.Chmod(path, 0o600)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		own(0)
+		for _, args := range [][]string{
+			{"check"}, {"repair"}, {"doctor"},
+			{"serve", "--http-addr=127.0.0.1:0", "--telnet-addr=", "--carbon-addr=", "--pickle-addr="},
+		} {
+			status, out := asNobody(t, append(args, "--data-dir="+data)...)
+			if status != 1 || !strings.Contains(out, wayOut) || strings.Contains(out, "restore") {
+				t.Errorf("varve %s, %s of root: status %d, want 1, %q and no advice to restore a backup\n%s", args, pattern, status, wayOut, out)
+			}
+		}
+		own(65534)
 	}
 }
 

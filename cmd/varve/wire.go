@@ -135,7 +135,7 @@ func openEmbedded(c config.Config, shelf *retention.Shelf, opening *embedded.Ope
 	}
 	timelines, check, closeTimelines, err := openTimelines(c, s, registry, log)
 	if err != nil {
-		return nil, errors.Join(err, s.Close())
+		return nil, errors.Join(notPermitted(err, c.DataDir), s.Close())
 	}
 	return &backend{
 		Store:     s,
@@ -163,8 +163,11 @@ func checkDataDir(dir string) error {
 }
 
 // notPermitted adds the way out to the error of a file in dir that this user may not use, for example
-// because root has run an import or a repair there.
+// because root has run an import or a repair there, or that nobody may change.
 func notPermitted(err error, dir string) error {
+	if errors.Is(err, syscall.EROFS) {
+		return fmt.Errorf("%w\nmount the file system of %s for writing; if it was, see the log of the kernel: after an error of the disk, file systems become read-only", err, dir)
+	}
 	if errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("%w\nall files in %s must belong to the user of the server: run each command as this user; chown -R gives the files to it", err, dir)
 	}

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -38,6 +39,9 @@ func directories(c config.Config, running bool) []Finding {
 	at, exists := nearest(c.DataDir)
 	if !exists {
 		found[0].Text += ", will be created"
+	}
+	if err := unusable(c.DataDir); exists && found[0].Grade != Fault && err != nil {
+		found[0] = Finding{found[0].Check, Fault, err.Error(), "all files in " + c.DataDir + " must belong to the user of the server: run each command as this user; chown -R gives the files to it"}
 	}
 	found = append(found, fileSystem(at), space("disk space", at, least, key))
 	if c.Store == config.Embedded {
@@ -75,6 +79,9 @@ func directory(check, dir string, running bool) Finding {
 	if err == nil {
 		err = tryWriting(at)
 	}
+	if errors.Is(err, syscall.EROFS) {
+		return Finding{check, Fault, err.Error(), "mount the file system for writing; if it was, see the log of the kernel: after an error of the disk, file systems become read-only"}
+	}
 	if err != nil {
 		return Finding{check, Fault, err.Error(), "run varve doctor as the user of the server; if it is that user, chown the directory to it"}
 	}
@@ -89,6 +96,30 @@ func directory(check, dir string, running bool) Finding {
 		return ok(check, "%s, in use by a server", dir)
 	}
 	return ok(check, "%s", dir)
+}
+
+// unusable returns an error for a file or directory of the server in its data directory that this
+// user may not use. The server writes to all directories, and to the locks.
+func unusable(dir string) error {
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return nil // directory has reported it
+	}
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // a running server has removed it
+			return nil
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == datadir.Backups || d.Name() == datadir.Quarantine):
+			return filepath.SkipDir
+		}
+		err = mayUse(path, d.IsDir() || d.Name() == datadir.LockFile)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
 }
 
 // tryWriting creates a file in dir and removes it.

@@ -35,6 +35,9 @@ func (c *checker) timelines(running bool) error {
 		if fault == nil {
 			fault = opens(c.fs, dir)
 		}
+		if errors.Is(fault, fs.ErrPermission) { // no damage: nobody should restore a backup, or do without events, for it
+			return fmt.Errorf("open timelines: %w", fault)
+		}
 		if fault != nil {
 			c.timelinesDamaged(dir, fault, "the newest events, or all events: the server does not start")
 		}

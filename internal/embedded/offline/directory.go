@@ -56,6 +56,9 @@ func Open(fs vfs.FS, path string) (*Directory, error) {
 	if d.fault == nil {
 		d.catalogue, d.fault = catalogue.OpenToRead(fs, fs.PathJoin(path, datadir.Catalogue))
 	}
+	if errors.Is(d.fault, os.ErrPermission) { // no damage: nobody should restore a backup for it
+		return nil, errors.Join(d.fault, lock.Close())
+	}
 	return d, nil
 }
 
