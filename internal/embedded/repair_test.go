@@ -236,8 +236,8 @@ func TestRepairWithoutCatalogue(t *testing.T) {
 	}
 }
 
-// TestOpenDamagedParts: a damaged table of the catalogue and a missing block file are damage, told
-// in one line with the file.
+// TestOpenDamagedParts: a table of the catalogue that is damaged, missing or cut off, and a missing
+// block file, are damage, told in one line with the file.
 func TestOpenDamagedParts(t *testing.T) {
 	mem := vfs.NewMem()
 	s, _ := sampleStore(t, mem, "data", 100)
@@ -245,15 +245,23 @@ func TestOpenDamagedParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	image := readImage(t, mem, "data")
-	missing := maps.Clone(image)
-	for name := range image {
-		if strings.HasSuffix(name, ".blk") {
-			delete(missing, name)
+	without := func(suffix string, keep int) *crashfs.FS {
+		rest := maps.Clone(image)
+		for name := range image {
+			if strings.HasSuffix(name, suffix) {
+				delete(rest, name)
+				if keep > 0 {
+					rest[name] = image[name][:keep]
+				}
+			}
 		}
+		return rest.load(t)
 	}
 	for want, files := range map[string]*crashfs.FS{
 		"data/catalogue: damaged: ": damagePlaces(image, ".sst", 2)[1].load(t),
-		"bytes, got no such file":   missing.load(t),
+		"file does not exist":       without(".sst", 0),
+		"object size mismatch":      without(".sst", 100),
+		"bytes, got no such file":   without(".blk", 0),
 	} {
 		_, err := Open(files.MemFS, "data", DefaultConfig(), Options{})
 		if damage := (*store.CorruptionError)(nil); !errors.As(err, &damage) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {

@@ -1,6 +1,8 @@
 package catalogue
 
 import (
+	"errors"
+	"io/fs"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -15,6 +17,15 @@ import (
 // errors remain as they are.
 func Damage(err error, dir string) error {
 	if !pebble.IsCorruptionError(err) {
+		return err
+	}
+	return &store.CorruptionError{File: dir, Offset: -1, Reason: FirstLine(err)}
+}
+
+// tableDamage returns an error of opening a database in dir as a CorruptionError if a table is missing
+// or has another length than the list of tables says, which are no corruption for Pebble.
+func tableDamage(err error, dir string) error {
+	if !errors.Is(err, fs.ErrNotExist) && !strings.Contains(err.Error(), "object size mismatch") {
 		return err
 	}
 	return &store.CorruptionError{File: dir, Offset: -1, Reason: FirstLine(err)}

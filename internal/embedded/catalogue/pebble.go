@@ -35,7 +35,7 @@ func OpenPebble(fs vfs.FS, dir string, fresh bool, o *pebble.Options) (*Pebble, 
 	}
 	db, err := pebble.Open(dir, o)
 	if err != nil {
-		return nil, err
+		return nil, tableDamage(err, dir)
 	}
 	return &Pebble{DB: db, fs: files}, nil
 }

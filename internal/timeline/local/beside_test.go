@@ -123,6 +123,63 @@ func TestDamagedLog(t *testing.T) {
 	}
 }
 
+// TestDamagedTable: if events cannot be read because a table is damaged, that is damage, which a
+// repetition does not help. A table that is missing or cut off is damage when timelines are opened.
+func TestDamagedTable(t *testing.T) {
+	fs := vfs.NewMem()
+	s := open(t, fs, Options{})
+	if err := s.SetHistory(t.Context(), "t", 0, timeline.History{Version: 1}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 200 {
+		e := timeline.Event{Time: int64(i), ID: "a", Data: fmt.Appendf(nil, "%01000d", i)}
+		if err := s.Put(t.Context(), []timeline.Placed{{Part: timeline.Part{Timeline: "t"}, Entry: timeline.Entry{Event: e}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	dir, reopen := s.dir, func() (*Shelf, error) { return Open(fs, s.dir, Options{}) }
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	table := fs.PathJoin(dir, theFile(t, fs, dir, ".sst"))
+	info, err := fs.Stat(table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flip(t, fs, dir, ".sst", int(info.Size()/2))
+	if s, err = reopen(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Slice(t.Context(), timeline.Everything("t"), timeline.All(), timeline.Ascending, timeline.Limit{Entries: 900, Bytes: 1 << 20})
+	if !errors.As(err, new(*store.CorruptionError)) || strings.Contains(err.Error(), "\n") || !strings.HasSuffix(err.Error(), "varve check reports what is damaged, and what to do") {
+		t.Errorf("read a damaged table: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := fs.Remove(table); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"", "cut off"} {
+		if text != "" {
+			f, err := fs.Create(table, vfs.WriteCategoryUnspecified)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = f.Write([]byte(text))
+			if err := errors.Join(err, f.Close()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := reopen(); !errors.As(err, new(*store.CorruptionError)) {
+			t.Errorf("opened with a table that has %q: %v", text, err)
+		}
+	}
+}
+
 // TestCheckFindsWhyTimelinesDoNotOpen: a check finds a file that is missing, and options that cannot
 // be read, although all checksums that there are are right.
 func TestCheckFindsWhyTimelinesDoNotOpen(t *testing.T) {

@@ -352,6 +352,9 @@ func (s *Shelf) failed(doing string, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
+	if damage := catalogue.Damage(err, s.dir); errors.As(damage, new(*store.CorruptionError)) {
+		return fmt.Errorf("timelines: %s: %w; varve check reports what is damaged, and what to do", doing, damage)
+	}
 	return &store.UnavailableError{Reason: "timelines: " + doing, Err: err}
 }
 
