@@ -117,8 +117,9 @@ func TestStatsd(t *testing.T) {
 	library := process.Provide(t, "Node clients", root, "nodeclients.sh")
 	s := process.Start(t, t.TempDir())
 	config := filepath.Join(t.TempDir(), "config.js")
-	udp, manage := freeUDP(t), freeTCP(t)
-	text := strings.NewReplacer("8125", fmt.Sprint(udp)+", address: '127.0.0.1', mgmt_address: '127.0.0.1'", "8126", fmt.Sprint(manage)).
+	host, port := process.FreeAddress(t, "udp")
+	manageHost, managePort := process.FreeAddress(t, "tcp")
+	text := strings.NewReplacer("8125", port+", address: '"+host+"', mgmt_address: '"+manageHost+"'", "8126", managePort).
 		Replace(s.Documented(t, root, "js-statsd"))
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -131,7 +132,7 @@ func TestStatsd(t *testing.T) {
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	conn, err := net.Dial("udp", fmt.Sprintf("127.0.0.1:%d", udp))
+	conn, err := net.Dial("udp", net.JoinHostPort(host, port))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,25 +163,4 @@ func TestStatsd(t *testing.T) {
 		t.Errorf("refused were %v", got)
 	}
 	s.Stop(t)
-}
-
-// freeUDP and freeTCP return ports of loopback that are free now.
-func freeUDP(t *testing.T) int {
-	t.Helper()
-	c, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	return c.LocalAddr().(*net.UDPAddr).Port
-}
-
-func freeTCP(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }

@@ -116,31 +116,6 @@ func start(t *testing.T, name string, args ...string) {
 	})
 }
 
-func freePort(t *testing.T, network string) string {
-	t.Helper()
-	var address net.Addr
-	if network == "udp" {
-		c, err := net.ListenPacket(network, "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		address = c.LocalAddr()
-	} else {
-		l, err := net.Listen(network, "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		address = l.Addr()
-	}
-	_, port, err := net.SplitHostPort(address.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
-}
-
 // written writes a file of settings.
 func written(t *testing.T, name, text string) string {
 	t.Helper()
@@ -157,12 +132,12 @@ func TestRelay(t *testing.T) {
 	t.Parallel()
 	relay := process.Provide(t, "carbon-c-relay", root, "carbonrelay.sh")
 	s := process.Start(t, t.TempDir())
-	port := freePort(t, "tcp")
-	start(t, relay, "-f", written(t, "relay.conf", strings.ReplaceAll(s.Documented(t, root, "carbon-c-relay"), "2013", port)))
+	address := net.JoinHostPort(process.FreeAddress(t, "tcp"))
+	start(t, relay, "-f", written(t, "relay.conf", strings.ReplaceAll(s.Documented(t, root, "carbon-c-relay"), "127.0.0.1:2013", address)))
 	var c net.Conn
 	err := process.Until(t.Context(), "the relay", func() (bool, error) {
 		var err error
-		c, err = net.DialTimeout("tcp", "127.0.0.1:"+port, process.AnswerWithin)
+		c, err = net.DialTimeout("tcp", address, process.AnswerWithin)
 		return err == nil, nil
 	})
 	if err != nil {
@@ -229,12 +204,13 @@ func TestStatsd(t *testing.T) {
 	t.Parallel()
 	library := process.Provide(t, "Node clients", root, "nodeclients.sh")
 	s := process.Start(t, t.TempDir(), "--storage-schemas", written(t, "storage-schemas.conf", "[all]\npattern = .*\nretentions = 1s:1d\n"))
-	udp := freePort(t, "udp")
-	config := strings.NewReplacer("8125", udp+", address: '127.0.0.1', mgmt_address: '127.0.0.1'", "8126", freePort(t, "tcp"),
+	host, port := process.FreeAddress(t, "udp")
+	manageHost, managePort := process.FreeAddress(t, "tcp")
+	config := strings.NewReplacer("8125", port+", address: '"+host+"', mgmt_address: '"+manageHost+"'", "8126", managePort,
 		"flushInterval: 500", "flushInterval: 3000"). // statsd rounds times to seconds: two flushes must not meet, however slow the machine is
 		Replace(s.Documented(t, root, "js-statsd-graphite"))
 	start(t, "node", filepath.Join(library, "node_modules", "statsd", "stats.js"), written(t, "config.js", config))
-	c, err := net.Dial("udp", "127.0.0.1:"+udp)
+	c, err := net.Dial("udp", net.JoinHostPort(host, port))
 	if err != nil {
 		t.Fatal(err)
 	}

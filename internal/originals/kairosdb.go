@@ -122,19 +122,18 @@ func (k *KairosDB) healthy() error {
 
 // configure chooses ports and writes the configuration.
 func (k *KairosDB) configure(o KairosDBOptions) error {
-	ports, err := freePorts(2)
+	host, ports, err := freePorts(2)
 	if err != nil {
 		return err
 	}
-	k.URL, k.Telnet = "http://"+ports[0], ports[1]
+	k.URL, k.Telnet = "http://"+net.JoinHostPort(host, ports[0]), net.JoinHostPort(host, ports[1])
 	var b strings.Builder
 	set := func(path, value string) { fmt.Fprintf(&b, "kairosdb.%s: %s\n", path, value) }
-	port := func(address string) string { return address[strings.LastIndexByte(address, ':')+1:] }
-	set("jetty.address", `"127.0.0.1"`)
-	set("jetty.port", port(ports[0]))
+	set("jetty.address", quoted(host))
+	set("jetty.port", ports[0])
 	set("jetty.static_web_root", `"webroot"`)
-	set("telnetserver.address", `"127.0.0.1"`)
-	set("telnetserver.port", port(ports[1]))
+	set("telnetserver.address", quoted(host))
+	set("telnetserver.port", ports[1])
 	set("query_cache.cache_dir", `"cache"`)
 	set("hostname", `"kairos-test"`)
 	// Without this, KairosDB's own metrics would be among the test's.
@@ -192,16 +191,21 @@ func (o KairosDBOptions) store(set func(path, value string)) {
 
 func quoted(text string) string { return `"` + text + `"` }
 
-// freePorts returns n loopback addresses with ports that are free now.
-func freePorts(n int) ([]string, error) {
-	var addresses []string
+// freePorts returns n ports of a loopback address that are free, and stay so until KairosDB has
+// started: other programs get theirs at 127.0.0.1.
+func freePorts(n int) (host string, ports []string, err error) {
+	host = fmt.Sprintf("127.78.%d.%d", rand.N(256), 1+rand.N(254))
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := net.Listen("tcp", host+":0")
 		if err != nil {
-			return nil, err
+			return "", nil, err
 		}
 		defer l.Close() // all stay open until all are chosen
-		addresses = append(addresses, l.Addr().String())
+		_, port, err := net.SplitHostPort(l.Addr().String())
+		if err != nil {
+			return "", nil, err
+		}
+		ports = append(ports, port)
 	}
-	return addresses, nil
+	return host, ports, nil
 }
