@@ -516,9 +516,10 @@ func testBeginningOfTime(t *testing.T, s *suite) {
 }
 
 // testOddSize: it may take years until a bucket of the size that an operator chose and one of a size
-// that the engine chooses begin at the same time. Then the layout stays.
+// that the engine chooses begin at the same time. Then the layout stays. After the time of this clock,
+// two such buckets begin together eight months later.
 func testOddSize(t *testing.T, s *suite) {
-	c := &clock{at: time.Now()}
+	c := &clock{at: time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)}
 	e, err := timeline.Open(s.shelf, timeline.Options{Now: c.now, Upkeep: -1, Config: timeline.Config{Adapt: true}})
 	s.must(err)
 	name := s.name("a")
