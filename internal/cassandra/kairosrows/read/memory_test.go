@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows/keyspacetest"
 	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
@@ -114,7 +115,7 @@ func TestMemoryOfOverlappingRows(t *testing.T) {
 
 // TestMemoryOfNames: a list of the tags of all metrics keeps nothing of their row times.
 func TestMemoryOfNames(t *testing.T) {
-	b := newReadBench(t, readConfig(), nil)
+	b := newReadBench(t, readConfig(), func(*cql.Session) {}) // a keyspace of its own: the list is that of all metrics
 	for _, name := range []string{"a", "b", "c"} {
 		b.Exec("INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte(schema.MetricNames), b.Name(name), []byte{0})
 		b.FillKeys(b.Name(name), keyspacetest.CityTime(0), wideKeys(2))
