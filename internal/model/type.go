@@ -29,24 +29,13 @@ func (k Kind) Variable() bool {
 // Valid reports whether k is one of the defined kinds.
 func (k Kind) Valid() bool { return k >= Long && k <= AggregateKind }
 
+var kindNames = [...]string{Long: "long", Double: "double", String: "string", Complex: "complex", Null: "null", Custom: "custom", AggregateKind: "aggregate"}
+
 func (k Kind) String() string {
-	switch k {
-	case Long:
-		return "long"
-	case Double:
-		return "double"
-	case String:
-		return "string"
-	case Complex:
-		return "complex"
-	case Null:
-		return "null"
-	case Custom:
-		return "custom"
-	case AggregateKind:
-		return "aggregate"
+	if !k.Valid() {
+		return "invalid"
 	}
-	return "invalid"
+	return kindNames[k]
 }
 
 // Type names how the values of a series are stored: KairosDB's data_type.
@@ -81,17 +70,10 @@ func (t Type) Kind() Kind {
 // TypeOf is the inverse of [Type.Kind]. It returns "" for Custom, which has many
 // types, and for AggregateKind, which has none.
 func TypeOf(k Kind) Type {
-	switch k {
-	case Long:
-		return TypeLong
-	case Double:
-		return TypeDouble
-	case String:
-		return TypeString
-	case Complex:
-		return TypeComplex
-	case Null:
-		return TypeNull
+	if !k.Valid() {
+		return ""
 	}
-	return ""
+	return kindTypes[k]
 }
+
+var kindTypes = [AggregateKind + 1]Type{Long: TypeLong, Double: TypeDouble, String: TypeString, Complex: TypeComplex, Null: TypeNull}

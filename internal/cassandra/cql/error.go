@@ -49,7 +49,7 @@ func (e *RefusedError) Error() string {
 	if e.Err != nil {
 		s += ": " + e.Err.Error()
 	}
-	if out := e.wayOut(); out != "" {
+	if out := waysOut[e.Reason]; out != "" {
 		s += ": " + out
 	}
 	return s
@@ -68,24 +68,15 @@ func IsRefused(err error, r Reason) bool {
 	return ok && refused.Reason == r
 }
 
-func (e *RefusedError) wayOut() string {
-	switch e.Reason {
-	case BatchTooLarge:
-		return "raise batch_size_fail_threshold in cassandra.yaml"
-	case RequestTooLarge:
-		return "write smaller batches, or raise native_transport_max_frame_size and commitlog_segment_size in cassandra.yaml"
-	case TTLTooLong:
-		return "use a shorter time-to-live; Cassandra 5.0 with storage_compatibility_mode NONE takes times up to 2106"
-	case ValueTooLarge:
-		return "write shorter values, or raise this guardrail in cassandra.yaml"
-	case GuardrailHit:
-		return "lift this guardrail in cassandra.yaml"
-	case Unauthorized:
-		return "grant the user the right, or use another user"
-	case NoSuchTable:
-		return "another server may be creating it now; if not, restart a server that may create tables, or create the table by hand"
-	}
-	return ""
+// waysOut say what to do about a refusal. Others have none.
+var waysOut = map[Reason]string{
+	BatchTooLarge:   "raise batch_size_fail_threshold in cassandra.yaml",
+	RequestTooLarge: "write smaller batches, or raise native_transport_max_frame_size and commitlog_segment_size in cassandra.yaml",
+	TTLTooLong:      "use a shorter time-to-live; Cassandra 5.0 with storage_compatibility_mode NONE takes times up to 2106",
+	ValueTooLarge:   "write shorter values, or raise this guardrail in cassandra.yaml",
+	GuardrailHit:    "lift this guardrail in cassandra.yaml",
+	Unauthorized:    "grant the user the right, or use another user",
+	NoSuchTable:     "another server may be creating it now; if not, restart a server that may create tables, or create the table by hand",
 }
 
 // lacks says what a keyspace lacks because of which it refuses a statement, "" if the reason is
