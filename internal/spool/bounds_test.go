@@ -138,10 +138,10 @@ func TestPartlyAway(t *testing.T) {
 	s := mustOpen(t, vfs.NewMem(), cfg, quickRetries(Options{Sink: sink}))
 	defer s.Close()
 	want := content{}
+	both := []model.Series{testSeries("away", 1), testSeries("here", 1)}
 	for i := range int64(100) {
-		for _, metric := range []string{"away", "here"} {
-			series := testSeries(metric, 1)
-			put(t, s, series, i, 1000*i)
+		putAll(t, s, both, i, 1000*i) // in one batch: a generation of one series would be written
+		for _, series := range both {
 			want.set(string(series.AppendKey(nil)), 1000*i, longText(i))
 		}
 	}

@@ -249,16 +249,30 @@ func put(t testing.TB, s *Spool, series model.Series, value int64, times ...int6
 	}
 }
 
+// putAll appends value at each of the times to several series, in one batch.
+func putAll(t testing.TB, s *Spool, all []model.Series, value int64, times ...int64) {
+	t.Helper()
+	if err := tryPutAll(s, all, value, times...); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func tryPut(s *Spool, series model.Series, value int64, times ...int64) error {
+	return tryPutAll(s, []model.Series{series}, value, times...)
+}
+
+func tryPutAll(s *Spool, all []model.Series, value int64, times ...int64) error {
 	for {
 		var b store.Batch
 		b.Reset(s.Epoch())
-		ref, err := s.Create(context.Background(), series)
-		if err != nil {
-			return err
-		}
-		for _, ms := range times {
-			b.AddLong(ref, ms, value, 0)
+		for _, series := range all {
+			ref, err := s.Create(context.Background(), series)
+			if err != nil {
+				return err
+			}
+			for _, ms := range times {
+				b.AddLong(ref, ms, value, 0)
+			}
 		}
 		if err := s.Append(context.Background(), &b); !errors.Is(err, store.ErrStale) {
 			return err
