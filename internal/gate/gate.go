@@ -113,6 +113,16 @@ func (g *Gate) InUse() int64 {
 	return g.mu.used.all
 }
 
+// Waiting returns how many callers wait.
+func (g *Gate) Waiting() (n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for turn := g.mu.turns.Front(); turn != nil; turn = turn.Next() {
+		n += turn.Value.(*line).callers.Len()
+	}
+	return n
+}
+
 // enterLocked takes n if it fits and need not wait behind others. g.mu must be held.
 func (g *Gate) enterLocked(sender netip.Prefix, n int64) bool {
 	return g.takeLocked(sender, n, g.mu.turns.Len() == 0)

@@ -38,7 +38,10 @@ func TestTurns(t *testing.T) {
 		wait(third, "third 0")
 		wait(single, "single 1")
 		var order []string
-		for range 7 {
+		for i := range 7 {
+			if n := g.Waiting(); n != 7-i {
+				t.Errorf("%d wait, want %d", n, 7-i)
+			}
 			g.Leave(crowd, 1)
 			order = append(order, <-admitted)
 		}

@@ -9,6 +9,7 @@ import (
 	process "github.com/prometheus/client_golang/prometheus/collectors"
 
 	"varve/internal/collectors"
+	"varve/internal/gate"
 	"varve/internal/stream"
 )
 
@@ -56,6 +57,13 @@ func newMetrics(r prometheus.Registerer, maxConnections int) *metrics {
 	}
 	set.MustRegister(r)
 	return m
+}
+
+// registerHandshakes registers the handshakes that wait for a processor.
+func registerHandshakes(r prometheus.Registerer, turns *gate.Gate) {
+	set := collectors.Named("varve_server_")
+	set.GaugeFunc("tls_handshakes_waiting", "Handshakes of TLS, of all streams, that wait for a processor; their senders take turns.", func() float64 { return float64(turns.Waiting()) })
+	set.MustRegister(r)
 }
 
 // registerProcess registers the version of Varve, and the figures of the Go runtime and the process.

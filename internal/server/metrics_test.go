@@ -46,6 +46,7 @@ func TestRefusalsAreShownFromTheStart(t *testing.T) {
 	for key, want := range map[string][]string{
 		"varve_auth_refused_total http":                 refusals,
 		"varve_auth_ended_total http":                   {""},
+		"varve_server_tls_handshakes_waiting ":          {""},
 		"varve_server_tls_handshakes_failed_total http": {"certificate", "ended", "not_tls", "other", "timeout", "too_large"},
 	} {
 		if !slices.Equal(got[key], want) {

@@ -121,6 +121,7 @@ func New(o Options) *Server {
 		handshakes: gate.New(int64(runtime.GOMAXPROCS(0))),
 	}
 	registerProcess(o.Registry, o.Version)
+	registerHandshakes(o.Registry, s.handshakes)
 	s.scrapes = newScraper(o.Registry, prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { return s.gather(o.Registry) }))
 	o.Registry.MustRegister(newHealthGauge(s))
 	s.SetAllowedOrigins(o.Config.AllowedOrigins)
