@@ -39,51 +39,61 @@ func (e *Engine) Delete(ctx context.Context, timeline string, d Deletion) error 
 		p := Position{r.From.Time, id}
 		r, id = Range{p, p.Next()}, ""
 	}
-	return begun(timeline, e.remove(ctx, l, r, id))
+	begun, err := e.remove(ctx, l, r, id)
+	return notCompleted(timeline, begun, err)
 }
 
-// remove removes the events of a range, those with an id if there is one.
-func (e *Engine) remove(ctx context.Context, l *line, r Range, id string) error {
-	now := e.stamp()
-	if err := e.noteDeletion(ctx, l, Deleted{r, id, now}); err != nil {
-		return err
-	}
-	k, err := e.refresh(ctx, l) // another process may store data separately by a new layout
-	if err != nil || k.Version == 0 {
-		return err
-	}
-	if id == "" {
-		return e.erase(ctx, l, k, r, now, false)
-	}
-	return e.eraseID(ctx, l, k, r, id)
-}
-
-// begun returns the error of a delete that had begun. Buckets are deleted one after the other, and
-// events that wait in spools are deleted once the delete is noted, even if writing the note seemed
-// to fail. Limits are reached before that.
-func begun(timeline string, err error) error {
-	if err == nil || errors.As(err, new(*store.LimitError)) {
+// notCompleted adds to the error of a delete that some events may be deleted, if it had begun.
+func notCompleted(timeline string, begun bool, err error) error {
+	if err == nil || !begun {
 		return err
 	}
 	return fmt.Errorf("the delete from timeline %s was not completed: some events may be deleted; repeat the delete: %w", clip.Text(timeline, 40), err)
 }
 
-// noteDeletion records a delete, before the search for what to delete, see DeletionLog.
-func (e *Engine) noteDeletion(ctx context.Context, l *line, d Deleted) error {
-	if e.deletes == nil {
-		return nil
+// remove removes the events of a range, those with an id if there is one. It has begun once some
+// events may be deleted: buckets are deleted one after the other, and events that wait in spools
+// are deleted once the delete is noted, even if writing the note seemed to fail.
+func (e *Engine) remove(ctx context.Context, l *line, r Range, id string) (begun bool, err error) {
+	now := e.stamp()
+	if begun, err = e.noteDeletion(ctx, l, Deleted{r, id, now}); err != nil {
+		return begun, err
 	}
-	if err := l.noteOne(e.now()); err != nil {
-		return err
+	k, err := e.refresh(ctx, l) // another process may store data separately by a new layout
+	if err != nil || k.Version == 0 {
+		return begun, err
 	}
-	e.metrics.noted.Inc()
-	return e.deletes.NoteDeletion(ctx, l.name, d)
+	if id == "" {
+		return true, e.erase(ctx, l, k, r, now, false)
+	}
+	found, err := e.findID(ctx, l, r, id)
+	if err != nil {
+		return begun, err
+	}
+	for some := range slices.Chunk(found, eraseAtOnce) {
+		if err := e.eraseEvents(ctx, l, k, some); err != nil {
+			return true, err
+		}
+	}
+	return true, nil
 }
 
-// eraseID searches a range for the events with an id and removes them.
-func (e *Engine) eraseID(ctx context.Context, l *line, k known, r Range, id string) error {
+// noteDeletion records a delete, before the search for what to delete, see DeletionLog. It reports
+// whether others may have seen the record.
+func (e *Engine) noteDeletion(ctx context.Context, l *line, d Deleted) (noted bool, err error) {
+	if e.deletes == nil {
+		return false, nil
+	}
+	if err := l.noteOne(e.now()); err != nil {
+		return false, err
+	}
+	e.metrics.noted.Inc()
+	return true, e.deletes.NoteDeletion(ctx, l.name, d)
+}
+
+// findID searches a range for the events with an id.
+func (e *Engine) findID(ctx context.Context, l *line, r Range, id string) (found []Position, err error) {
 	b := e.newBudget()
-	var found []Position // without the data: there may be gigabytes of it
 	whole, err := e.scan(ctx, l, r, b, func(some []Entry) error {
 		for i := range some {
 			if some[i].ID == id {
@@ -93,20 +103,15 @@ func (e *Engine) eraseID(ctx context.Context, l *line, k known, r Range, id stri
 		return nil
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if !whole && b.rows > 0 && b.buckets > 0 {
-		return &store.UnavailableError{Reason: fmt.Sprintf("the search for an id took %v, the most that a request may take: try again, or give from and until, best both the time of the event", pageTime)}
+		return nil, &store.UnavailableError{Reason: fmt.Sprintf("the search for an id took %v, the most that a request may take: try again, or give from and until, best both the time of the event", pageTime)}
 	}
 	if !whole {
-		return &store.LimitError{Limit: "events that are looked through for an id", Max: pageRows, What: "give from and until, best both the time of the event"}
+		return nil, &store.LimitError{Limit: "events that are looked through for an id", Max: pageRows, What: "give from and until, best both the time of the event"}
 	}
-	for some := range slices.Chunk(found, eraseAtOnce) {
-		if err := e.eraseEvents(ctx, l, k, some); err != nil {
-			return err
-		}
-	}
-	return nil
+	return found, nil
 }
 
 // eraseEvents removes events, at most eraseAtOnce, which are ascending by position.
@@ -336,18 +341,24 @@ func (e *Engine) DeleteTimeline(ctx context.Context, timeline string) error {
 	}
 	l := e.use(timeline)
 	defer e.release(l)
-	return begun(timeline, e.removeAll(ctx, l))
+	begun, err := e.removeAll(ctx, l)
+	return notCompleted(timeline, begun, err)
 }
 
-func (e *Engine) removeAll(ctx context.Context, l *line) error {
+// removeAll removes all events of a timeline, and the timeline. It has begun as remove has.
+func (e *Engine) removeAll(ctx context.Context, l *line) (begun bool, err error) {
 	now := e.stamp()
-	if err := e.noteDeletion(ctx, l, Deleted{All(), "", now}); err != nil {
-		return err
+	if begun, err = e.noteDeletion(ctx, l, Deleted{All(), "", now}); err != nil {
+		return begun, err
 	}
 	k, err := e.refresh(ctx, l)
 	if err != nil || k.Version == 0 {
-		return err
+		return begun, err
 	}
+	return true, e.eraseAll(ctx, l, k, now)
+}
+
+func (e *Engine) eraseAll(ctx context.Context, l *line, k known, now time.Time) error {
 	if k.hasPayloads() { // this may take long; appends continue meanwhile
 		if err := e.erasePayloads(ctx, l, k, All(), now, false); err != nil {
 			return err
@@ -365,7 +376,7 @@ func (e *Engine) removeAll(ctx context.Context, l *line) error {
 	if !k.Live() {
 		return nil
 	}
-	_, err = e.change(ctx, l, true, func(h History) (History, error) {
+	_, err := e.change(ctx, l, true, func(h History) (History, error) {
 		h.Deleted, h.Retention = now.UnixMicro(), 0 // a timeline that is created again is a new one
 		return h, nil
 	})

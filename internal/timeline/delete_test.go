@@ -116,7 +116,7 @@ func (s *bucketsShelf) Slice(_ context.Context, p Part, r Range, _ Direction, _ 
 	if e := (Entry{Event: Event{Time: p.Start, ID: "x"}}); r.Contains(e.Position()) {
 		out.Entries = append(out.Entries, e)
 	}
-	return out, nil
+	return out, s.fail("Slice", p.Start)
 }
 
 func (s *bucketsShelf) Delete(_ context.Context, p Part, _ []Range, _ time.Time) error {
@@ -184,6 +184,58 @@ func TestDeleteOverBuckets(t *testing.T) {
 				t.Errorf("events of %d of %d buckets were deleted, %v", len(s.deleted), buckets, err)
 			}
 		})
+	}
+}
+
+// A notedShelf is a bucketsShelf whose deletes others apply to events that wait.
+type notedShelf struct{ *bucketsShelf }
+
+func (s notedShelf) NoteDeletion(context.Context, string, Deleted) error { return s.fail("Note", 0) }
+
+func (s notedShelf) Deletions(context.Context, string, time.Time, func(Deleted) error) error {
+	return nil
+}
+
+// TestDeletesThatHadNotBegun: the error of a delete says that some events may be deleted only if that
+// is so. If it is noted for events that wait, it is so from then on.
+func TestDeletesThatHadNotBegun(t *testing.T) {
+	broken := errors.New("the node is away")
+	byID := func(e *Engine) error { return e.Delete(t.Context(), "t", Deletion{ID: "x"}) }
+	all := func(e *Engine) error { return e.DeleteTimeline(t.Context(), "t") }
+	for _, c := range []struct {
+		call   string
+		change func(*Engine) error
+		begun  [2]bool // without notes, with them
+	}{
+		{"Slice", byID, [2]bool{false, true}},
+		{"History", byID, [2]bool{false, true}},
+		{"History", all, [2]bool{false, true}},
+		{"Delete", byID, [2]bool{true, true}},
+		{"Delete", all, [2]bool{true, true}},
+		{"Note", byID, [2]bool{false, true}},
+		{"Note", all, [2]bool{false, true}},
+	} {
+		for i, begun := range c.begun {
+			if c.call == "Note" && i == 0 {
+				continue
+			}
+			s := &bucketsShelf{buckets: 1, deleted: map[int64]bool{}, fail: func(call string, _ int64) error {
+				if call == c.call {
+					return broken
+				}
+				return nil
+			}}
+			shelf := []Shelf{s, notedShelf{s}}[i]
+			e, err := Open(shelf, Options{Upkeep: -1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = c.change(e)
+			if !errors.Is(err, broken) || strings.Contains(err.Error(), "some events may be deleted") != begun {
+				t.Errorf("%s fails, notes %t: %v, had begun: %t", c.call, i == 1, err, begun)
+			}
+			e.Close()
+		}
 	}
 }
 

@@ -34,7 +34,7 @@ func TestDeletionsMax(t *testing.T) {
 	defer e.Close()
 	l := e.use("t")
 	defer e.release(l)
-	note := func() error { return e.noteDeletion(t.Context(), l, Deleted{}) }
+	note := func() error { _, err := e.noteDeletion(t.Context(), l, Deleted{}); return err }
 	for range deletionsMax {
 		if err := note(); err != nil {
 			t.Fatal(err)
