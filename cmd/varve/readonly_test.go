@@ -101,6 +101,14 @@ func TestFilesOfRoot(t *testing.T) {
 			t.Errorf("varve %s: status %d, want 1 and %q\n%s", args, status, wayOut, out)
 		}
 	}
+	ownLog(t, data)
+	err = errors.Join(os.Mkdir(filepath.Join(data, "lost+found"), 0o700), os.WriteFile(filepath.Join(data, ".profile"), nil, 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, out := asNobody(t, "doctor", "--data-dir="+data); strings.Contains(out, wayOut) {
+		t.Errorf("varve doctor, where root owns what is not the server's:\n%s", out)
+	}
 	wantNotDamaged(t, data, wayOut)
 	if err := os.Mkdir(filepath.Join(data, "spool"), 0o755); err != nil {
 		t.Fatal(err)
@@ -127,6 +135,20 @@ func TestReadOnlyFileSystem(t *testing.T) {
 	err := notPermitted(&fs.PathError{Op: "open", Path: "data/LOCK", Err: syscall.EROFS}, "data")
 	if !errors.Is(err, syscall.EROFS) || !strings.Contains(err.Error(), "\nmount the file system of data for writing") {
 		t.Errorf("%v", err)
+	}
+}
+
+// ownLog gives the log to the user of the server, who would see nothing else before.
+func ownLog(t *testing.T, data string) {
+	t.Helper()
+	segments, err := filepath.Glob(filepath.Join(data, "log", "*.wal"))
+	if err != nil || len(segments) == 0 {
+		t.Fatalf("%v %v", segments, err)
+	}
+	for _, path := range segments {
+		if err := os.Chown(path, 65534, 65534); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -111,8 +111,13 @@ func unusable(dir string) error {
 			return nil
 		case err != nil:
 			return err
-		case d.IsDir() && (d.Name() == datadir.Backups || d.Name() == datadir.Quarantine):
+		case d.IsDir() && (d.Name() == datadir.Backups || d.Name() == datadir.Quarantine || d.Name() == "lost+found"):
 			return filepath.SkipDir
+		case filepath.Dir(path) == dir && d.Name()[0] == '.': // of a user whose home this is
+			if d.IsDir() {
+				return filepath.SkipDir
+			}
+			return nil
 		}
 		err = mayUse(path, d.IsDir() || d.Name() == datadir.LockFile)
 		if errors.Is(err, fs.ErrNotExist) {

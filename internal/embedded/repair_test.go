@@ -731,7 +731,9 @@ func TestRepairWithoutBlockFiles(t *testing.T) {
 	s.must(t, s.Close())
 	s.must(t, mem.RemoveAll("data/blocks"))
 	mustRepair(t, mem)
-	content(t, mem, "data")
+	if len(content(t, mem, "data")) == 0 {
+		t.Error("nothing is left")
+	}
 }
 
 // TestWithoutACatalogue: block files or a log without a catalogue are a damaged store, for a check as

@@ -64,9 +64,9 @@ func Open(fs vfs.FS, path string) (*Directory, error) {
 
 // lacksCatalogue reports whether the directory has block files or a log, which need a catalogue.
 func (d *Directory) lacksCatalogue() bool {
-	blocks, _ := d.fs.List(d.fs.PathJoin(d.path, datadir.Blocks))
-	segments, _ := wal.Segments(d.fs, d.fs.PathJoin(d.path, datadir.Log))
-	return len(blocks) > 0 || len(segments) > 0
+	blocks, err := d.fs.List(d.fs.PathJoin(d.path, datadir.Blocks))
+	segments, unread := wal.Segments(d.fs, d.fs.PathJoin(d.path, datadir.Log))
+	return len(blocks) > 0 || len(segments) > 0 || unread != nil || err != nil && !errors.Is(err, os.ErrNotExist)
 }
 
 // Close gives the directory back.
