@@ -41,31 +41,37 @@ func (r request) text() ([]byte, error) {
 // to another, which on two processors takes as long as many a server takes for its answer; an
 // asker waits in read(2), so that a time is the server's and the kernel's.
 type asker struct {
+	ctx     context.Context // its end ends reads
+	addr    string
 	conn    *net.TCPConn
 	in      *bufio.Reader
 	answer  bytes.Buffer
-	release func() bool // its hold on the context
+	release func() bool // its hold on ctx
 }
 
-// dialAsker connects to the server of r. The end of ctx ends reads.
+// dialAsker connects to the server of r.
 func dialAsker(ctx context.Context, r request) (*asker, error) {
 	at, err := url.Parse(r.url)
 	if err != nil {
 		return nil, err
 	}
-	c, err := new(net.Dialer).DialContext(ctx, "tcp", at.Host)
+	a := &asker{ctx: ctx, addr: at.Host}
+	return a, a.dial()
+}
+
+func (a *asker) dial() error {
+	c, err := new(net.Dialer).DialContext(a.ctx, "tcp", a.addr)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	conn := c.(*net.TCPConn)
 	if err := makeBlocking(conn); err != nil {
 		conn.Close()
-		return nil, fmt.Errorf("connection to %s: %w", at.Host, err)
+		return fmt.Errorf("connection to %s: %w", a.addr, err)
 	}
-	return &asker{
-		conn: conn, in: bufio.NewReaderSize(conn, 64<<10),
-		release: context.AfterFunc(ctx, func() { conn.CloseRead() }),
-	}, nil
+	a.conn, a.in = conn, bufio.NewReaderSize(conn, 64<<10)
+	a.release = context.AfterFunc(a.ctx, func() { conn.CloseRead() })
+	return nil
 }
 
 func (a *asker) close() {
@@ -86,6 +92,12 @@ func (a *asker) ask(text []byte) ([]byte, error) {
 	a.answer.Reset()
 	if _, err := a.answer.ReadFrom(answer.Body); err != nil {
 		return nil, err
+	}
+	if answer.Close { // some servers want a new connection now and then
+		a.close()
+		if err := a.dial(); err != nil {
+			return nil, err
+		}
 	}
 	if answer.StatusCode >= http.StatusMultipleChoices {
 		return nil, fmt.Errorf("%s: %.500s", answer.Status, a.answer.Bytes())

@@ -18,6 +18,9 @@ func TestAsker(t *testing.T) {
 			http.Error(w, "not what was sent", http.StatusBadRequest)
 		case string(body) == "never":
 			<-r.Context().Done()
+		case string(body) == "last":
+			w.Header().Set("Connection", "close")
+			io.WriteString(w, "last"+long)
 		case string(body) == "wrong":
 			http.Error(w, "no such metric", http.StatusNotFound)
 		default:
@@ -39,7 +42,7 @@ func TestAsker(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.close()
-	for _, body := range []string{"first", "", "next"} {
+	for _, body := range []string{"first", "", "last", "next"} {
 		if got, err := a.ask(text(body)); err != nil || string(got) != body+long {
 			t.Errorf("%d bytes %v, want %d", len(got), err, len(body+long))
 		}
