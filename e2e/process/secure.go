@@ -44,9 +44,9 @@ func (s *Server) OfTenant(name string) *Server {
 	return &Server{Scheme: s.Scheme, HTTP: s.HTTP + "/t/" + name, Client: s.Client}
 }
 
-// Afresh returns s with a client of its own that makes a connection for each request. Client
-// must not be made to: who closes its idle connections also closes one that another goroutine
-// is about to send a request on.
+// Afresh returns s with a client of its own that makes a connection for each request. Closing the
+// idle connections of Client after each request would not do: it also closes one on which another
+// goroutine is about to send.
 func (s *Secured) Afresh() *Server {
 	transport := s.Client.Transport.(bearer).Transport.Clone()
 	transport.DisableKeepAlives = true

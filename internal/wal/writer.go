@@ -104,7 +104,7 @@ func (w *writer) run() {
 	w.log.stop(err)
 }
 
-// logFailure logs why the log has failed. If the disk is full, its user logs that once, and tries to
+// logFailure logs why the log has failed. If the disk is full, the store logs that once, and tries to
 // begin another log each second, which fails in the same way until there is space.
 func (w *writer) logFailure(err error) {
 	level, text := slog.LevelError, "write-ahead log failed: no more writes are accepted"

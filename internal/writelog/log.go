@@ -110,9 +110,9 @@ func (e Entry) Wait(ctx context.Context) error {
 func (e Entry) Durable() bool { return e.log == nil || e.log.Acknowledged(e.ticket) }
 
 // Append encodes a batch, reserves room for it, calls apply under the order lock, and
-// returns when the record that apply returns is durable. The encoder passed to apply
-// has the encoded samples and their kinds; apply must not keep it. Errors are those of
-// store.Appender, and those of apply.
+// returns when the record that apply returns is durable. Senders take turns to be applied.
+// The encoder passed to apply has the encoded samples and their kinds; apply must not keep
+// it. Errors are those of store.Appender, and those of apply.
 func (l *Log) Append(ctx context.Context, b *store.Batch, apply func(*Encoder) (Entry, error)) error {
 	e := l.encoders.Get().(*Encoder)
 	defer l.encoders.Put(e)

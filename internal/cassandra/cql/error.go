@@ -68,7 +68,7 @@ func IsRefused(err error, r Reason) bool {
 	return ok && refused.Reason == r
 }
 
-// waysOut say what to do about a refusal. Others have none.
+// waysOut say what to do about a refusal, for those reasons where the operator can do something.
 var waysOut = map[Reason]string{
 	BatchTooLarge:   "raise batch_size_fail_threshold in cassandra.yaml",
 	RequestTooLarge: "write smaller batches, or raise native_transport_max_frame_size and commitlog_segment_size in cassandra.yaml",

@@ -25,6 +25,7 @@ import (
 const (
 	slotMicros = 60 * 1_000_000
 
+	// arrivalsKept is how long a row of a log is kept.
 	arrivalsKept = time.Hour
 
 	// logKept is how long a log is listed after it was last written: longer than its rows.
