@@ -166,10 +166,10 @@ func checkDataDir(dir string) error {
 // because root has run an import or a repair there, or that nobody may change.
 func notPermitted(err error, dir string) error {
 	if errors.Is(err, syscall.EROFS) {
-		return fmt.Errorf("%w\nmount the file system of %s for writing; if it was, see the log of the kernel: after an error of the disk, file systems become read-only", err, dir)
+		return fmt.Errorf("%w\n%s", err, datadir.ReadOnlyAdvice(dir))
 	}
 	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("%w\nall files in %s must belong to the user of the server: run each command as this user; chown -R gives the files to it", err, dir)
+		return fmt.Errorf("%w\n%s", err, datadir.OwnerAdvice(dir))
 	}
 	return err
 }

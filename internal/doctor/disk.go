@@ -41,7 +41,7 @@ func directories(c config.Config, running bool) []Finding {
 		found[0].Text += ", will be created"
 	}
 	if err := unusable(c.DataDir); exists && found[0].Grade != Fault && err != nil {
-		found[0] = Finding{found[0].Check, Fault, err.Error(), "all files in " + c.DataDir + " must belong to the user of the server: run each command as this user; chown -R gives the files to it"}
+		found[0] = Finding{found[0].Check, Fault, err.Error(), datadir.OwnerAdvice(c.DataDir)}
 	}
 	found = append(found, fileSystem(at), space("disk space", at, least, key))
 	if c.Store == config.Embedded {
@@ -80,7 +80,7 @@ func directory(check, dir string, running bool) Finding {
 		err = tryWriting(at)
 	}
 	if errors.Is(err, syscall.EROFS) {
-		return Finding{check, Fault, err.Error(), "mount the file system for writing; if it was, see the log of the kernel: after an error of the disk, file systems become read-only"}
+		return Finding{check, Fault, err.Error(), datadir.ReadOnlyAdvice(at)}
 	}
 	if err != nil {
 		return Finding{check, Fault, err.Error(), "run varve doctor as the user of the server; if it is that user, chown the directory to it"}

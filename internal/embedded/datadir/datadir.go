@@ -30,6 +30,17 @@ const (
 	blockSuffix = ".blk"
 )
 
+// OwnerAdvice says what to do if this user may not use a file in a data directory, for example because
+// root has run a command there.
+func OwnerAdvice(dir string) string {
+	return fmt.Sprintf("all files in %s must belong to the user of the server: run each command as this user; chown -R gives the files to it", dir)
+}
+
+// ReadOnlyAdvice says what to do if the file system of a data directory accepts no writes.
+func ReadOnlyAdvice(dir string) string {
+	return fmt.Sprintf("mount the file system of %s for writing; if it was, see the log of the kernel: after an error of the disk, file systems become read-only", dir)
+}
+
 // A LockedError means that another process has the directory open.
 type LockedError struct {
 	Dir string
