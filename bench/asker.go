@@ -37,9 +37,9 @@ func (r request) text() ([]byte, error) {
 }
 
 // An asker sends requests over one connection, each after the answer to the one before.
-// Times of answers are taken with it. net/http hands a request and its answer from one goroutine
-// to another, which on two processors takes as long as many a server takes for its answer; an
-// asker waits in read(2), so that a time is the server's and the kernel's.
+// Times of answers are taken with it. net/http passes a request and its answer between goroutines,
+// which on two processors can take as long as a small answer itself. An asker waits in read(2), so
+// that a time is that of the server and the kernel.
 type asker struct {
 	ctx     context.Context // its end ends reads
 	addr    string

@@ -58,8 +58,8 @@
 //     or 1000. Redis syncs its log always, and gives the ids, which are its times, by itself.
 //     PostgreSQL copies batches. Redis keeps all events in memory.
 //   - Times of answers are those of a client that keeps its connection and does nothing but
-//     write(2) and read(2). With Go's net/http, whose goroutines hand over to one another, small
-//     answers of all servers take 0.07 ms longer.
+//     write(2) and read(2). With Go's net/http, which passes them between goroutines, small
+//     answers of all servers take about 0.07 ms longer.
 //   - varve-cassandra is Varve over a node of Cassandra, with the points in
 //     Cassandra when they count as stored. Its figures are those of both.
 //   - KairosDB runs on one node of Cassandra, with heaps of 2 GB; its figures are

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// FreeAddress returns an address on this machine where nothing listens, for a program that is told
-// where to listen. Until it does, nobody else takes the port: other programs get theirs at
-// 127.0.0.1, and may be given this one there.
+// FreeAddress returns an address on this machine where nothing listens, for a program that must be
+// told where to listen. Nothing else takes it before the program does: ports are handed out at
+// 127.0.0.1, and this is another address.
 func FreeAddress(t *testing.T, network string) (host, port string) {
 	t.Helper()
 	own := fmt.Sprintf("127.77.%d.%d:0", rand.N(256), 1+rand.N(254))

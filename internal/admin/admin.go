@@ -37,7 +37,7 @@ func elsewhere(list []foreignRoute, kind string) (routes []httpapi.Route) {
 	return routes
 }
 
-// listed returns what JSON shows as a list, also if it is empty.
+// listed returns a copy of list that is [] in JSON if it is empty, not null.
 func listed[T any](list []T) []T { return append([]T{}, list...) }
 
 // answer writes a report as JSON, 204 without one, or the error.

@@ -56,9 +56,9 @@ func ReplaceObject(fsys vfs.FS, path string, v any) error {
 	return Replace(fsys, path, append(Seal(text), '\n'))
 }
 
-// ReadObject reads a file that ReplaceObject has written, of at most most bytes.
-func ReadObject(fsys vfs.FS, path string, most int64, into any) error {
-	text, err := Read(fsys, path, most)
+// ReadObject reads a file that ReplaceObject has written. It may have at most limit bytes.
+func ReadObject(fsys vfs.FS, path string, limit int64, into any) error {
+	text, err := Read(fsys, path, limit)
 	if err != nil {
 		return err
 	}

@@ -127,8 +127,7 @@ const refusedLook = "a browser sent this GET, which changes something, and does 
 
 // refusedOrigin says what a page of another origin may not do.
 func refusedOrigin(r *http.Request, why string) string {
-	origin := r.Header.Get("Origin")
-	origin = cmp.Or(origin, "the page's origin")
+	origin := cmp.Or(r.Header.Get("Origin"), "the page's origin")
 	return why + "; add " + clip.Text(origin, clipped) + " to server.allowed_origins if it may use this server"
 }
 

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// A Lifetime says whether a store or a View is open. A zero Lifetime is.
+// A Lifetime says whether a store or a View is open. The zero Lifetime is one that is open.
 type Lifetime struct{ ended atomic.Bool }
 
 // End is called by Close. A second call returns ErrClosed.
@@ -27,8 +27,8 @@ func (l *Lifetime) Check(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// CheckAt is Check before the i-th series of a selection is yielded. It looks at ctx for one in
-// SelectAhead.
+// CheckAt is Check before the i-th series of a selection is yielded. It checks ctx only once for
+// SelectAhead series.
 func (l *Lifetime) CheckAt(ctx context.Context, i int) error {
 	if l.ended.Load() {
 		return ErrClosed

@@ -91,7 +91,8 @@ func (e *Engine) noteDeletion(ctx context.Context, l *line, d Deleted) (noted bo
 	return true, e.deletes.NoteDeletion(ctx, l.name, d)
 }
 
-// findID searches a range for the events with an id.
+// findID searches a range for the events with an id. It returns positions without the data, of which
+// there may be gigabytes.
 func (e *Engine) findID(ctx context.Context, l *line, r Range, id string) (found []Position, err error) {
 	b := e.newBudget()
 	whole, err := e.scan(ctx, l, r, b, func(some []Entry) error {

@@ -138,7 +138,7 @@ type Description struct {
 type Rows struct {
 	TimeUnit string `json:"row_time_unit"`
 	Width    int64  `json:"row_width"`      // in that unit
-	Inverted bool   `json:"inverted_index"` // without its tables selective queries read all row keys of a metric and row time
+	Inverted bool   `json:"inverted_index"` // there are its tables; without them, selective queries read all row keys of a metric and row time
 }
 
 // A Sink writes the generations of the spool.

@@ -11,8 +11,7 @@ import (
 
 // writeCSV writes the name, local time and value of each point. A null value is empty.
 func writeCSV(w *writer, series []*function.Series) error {
-	zone := w.options.Zone
-	zone = cmp.Or(zone, time.UTC)
+	zone := cmp.Or(w.options.Zone, time.UTC)
 	for _, s := range series {
 		rows, err := s.Rows()
 		if err != nil {

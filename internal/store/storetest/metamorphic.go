@@ -52,8 +52,7 @@ func RunMetamorphic(t *testing.T, configs ...Config) {
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano()) % 1e9
 	}
-	rounds := *roundsFlag
-	rounds = cmp.Or(rounds, defaultRounds)
+	rounds := cmp.Or(*roundsFlag, defaultRounds)
 	started := time.Now()
 	for round := range rounds {
 		if *roundsFlag == 0 && time.Since(started) > defaultLimit {

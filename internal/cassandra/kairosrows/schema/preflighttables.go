@@ -121,8 +121,7 @@ func (p *preflight) lookAtRights(ctx context.Context) error {
 			}
 		}
 	}
-	user := p.o.Session.Username
-	user = cmp.Or(user, "the user")
+	user := cmp.Or(p.o.Session.Username, "the user")
 	for _, right := range slices.Sorted(maps.Keys(refused)) {
 		tables := refused[right]
 		slices.Sort(tables)
