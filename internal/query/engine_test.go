@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -117,6 +118,72 @@ func TestSendersTakeTurnsForSlots(t *testing.T) {
 		}
 		if n := f.Queued(); n != 0 {
 			t.Errorf("%d queries wait at the end", n)
+		}
+	})
+}
+
+// TestReserve: if all places in the lines are those of one sender's queries that have begun, of which none is
+// refused any more, an eighth as many queries of others may wait beyond the bound.
+func TestReserve(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := DefaultConfig()
+		config.MaxConcurrent, config.MaxQueued = 1, 16
+		f := newFixture(t, config)
+		var all sync.WaitGroup
+		var end atomic.Bool
+		crowd := func() {
+			s, err := f.Begin(t.Context(), Request{Client: "192.0.2.1:1"})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for err == nil && !end.Load() {
+				time.Sleep(turnTime)
+				err = s.Yield()
+			}
+			s.Close(err)
+		}
+		for range config.MaxQueued + 1 {
+			all.Go(crowd)
+			time.Sleep(2 * turnTime)
+		}
+		if n, begun := f.Queued(), len(f.Running()); n != config.MaxQueued || begun != config.MaxQueued+1 {
+			t.Fatalf("%d queries wait, and %d have begun", n, begun)
+		}
+		var served, refused atomic.Int64
+		ask := func(client string) {
+			all.Go(func() {
+				s, err := f.Begin(t.Context(), Request{Client: client})
+				var limit *store.LimitError
+				switch {
+				case err == nil:
+					served.Add(1)
+					s.Close(nil)
+				case errors.As(err, &limit) && limit.Busy && limit.Limit == "waiting queries" && limit.Max == 16:
+					refused.Add(1)
+				default:
+					t.Error(client, err)
+				}
+			})
+			synctest.Wait()
+		}
+		ask("192.0.2.1:2") // one more of the crowd
+		if n := refused.Load(); n != 1 {
+			t.Errorf("%d of the crowd were refused", n)
+		}
+		ask("192.0.2.2:1")
+		ask("192.0.2.3:1")
+		if n := refused.Load(); n != 1 {
+			t.Errorf("%d of two others were refused", n-1)
+		}
+		ask("192.0.2.4:1")
+		if n := refused.Load(); n != 2 {
+			t.Errorf("%d were refused once the reserve was full", n-1)
+		}
+		end.Store(true)
+		all.Wait()
+		if n := served.Load(); n != 2 || f.Queued() != 0 {
+			t.Errorf("%d were served, %d wait at the end", n, f.Queued())
 		}
 	})
 }

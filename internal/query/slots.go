@@ -145,34 +145,41 @@ type queue struct {
 func (s *slots) queue(ctx context.Context, q queue) error {
 	n := q.waiting.Add(1)
 	defer q.waiting.Add(-1)
-	q.full.Busy, q.full.Max, q.full.Need = true, q.most, max(n, q.most+1)
-	if n > q.most && !s.displace(q.sender) {
-		return &q.full
+	s.mu.Lock()
+	if n > q.most && !s.displace(q.sender) && !s.reserve(q.sender, int(q.most/8)) {
+		s.mu.Unlock()
+		return q.isFull(n)
+	}
+	w := s.takeOrStand(q.sender, 0, q.config.MaxWait, false)
+	s.mu.Unlock()
+	if w == nil {
+		return nil
 	}
 	q.gauge.Inc()
 	defer q.gauge.Dec()
 	q.late.Busy = true
 	ctx, cancel := context.WithTimeoutCause(ctx, q.config.MaxWait, &q.late)
 	defer cancel()
-	switch err := s.line(ctx, q.sender, 0, q.config.MaxWait, false); err {
+	switch err := s.wait(ctx, w); err {
 	case errCongested:
 		return q.config.congested(q.what, q.wayOut)
 	case errDisplaced:
-		return &q.full
+		return q.isFull(n)
 	default:
 		return err
 	}
 }
 
+// isFull is the error of a caller with whom n would wait.
+func (q *queue) isFull(n int64) error {
+	q.full.Busy, q.full.Max, q.full.Need = true, q.most, max(n, q.most+1)
+	return &q.full
+}
+
 // displace makes room in the line of fresh queries for one of a sender: the last query of the sender that
-// has the most is refused, unless that is the same sender, or has no more than it would have.
+// has the most is refused, unless that is the same sender, or has no more than it would have. s.mu is held.
 func (s *slots) displace(sender netip.Prefix) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	waiting := map[netip.Prefix]int{}
-	for _, w := range s.fresh.waiters {
-		waiting[w.sender]++
-	}
+	waiting := s.senders()
 	last := -1
 	for i, w := range s.fresh.waiters { // those for their second turn are not refused
 		if w.patience > 0 && waiting[w.sender] > waiting[sender]+1 && (last < 0 || waiting[w.sender] >= waiting[s.fresh.waiters[last].sender]) {
@@ -189,19 +196,50 @@ func (s *slots) displace(sender netip.Prefix) bool {
 	return true
 }
 
+// reserve reports whether a query of a sender may wait beyond the bound. If all that wait have begun, nobody
+// can be displaced, and one sender could keep out all others. So up to n queries may wait to begin
+// whatever else waits, but of no sender that has n waiting already. s.mu is held.
+func (s *slots) reserve(sender netip.Prefix, n int) bool {
+	fresh := 0
+	for _, w := range s.fresh.waiters {
+		if w.patience > 0 {
+			fresh++
+		}
+	}
+	return fresh < n && s.senders()[sender] < n
+}
+
+// senders counts the waiters of each sender. s.mu is held.
+func (s *slots) senders() map[netip.Prefix]int {
+	n := map[netip.Prefix]int{}
+	for _, l := range []*line{&s.fresh, &s.begun} {
+		for _, w := range l.waiters {
+			n[w.sender]++
+		}
+	}
+	return n
+}
+
 // line waits for a slot. id is 0 for a fresh query. A patience of 0 keeps it from being
 // refused early. long says that the query has computed for longTime.
 func (s *slots) line(ctx context.Context, sender netip.Prefix, id uint64, patience time.Duration, long bool) error {
 	s.mu.Lock()
+	w := s.takeOrStand(sender, id, patience, long)
+	s.mu.Unlock()
+	if w == nil {
+		return nil
+	}
+	return s.wait(ctx, w)
+}
+
+// takeOrStand takes a slot that is free and returns nil, or puts a waiter into its line. s.mu is held.
+func (s *slots) takeOrStand(sender netip.Prefix, id uint64, patience time.Duration, long bool) *waiter {
 	if s.free > 0 {
 		s.free--
 		s.take(1)
-		s.mu.Unlock()
 		return nil
 	}
-	w := s.stand(sender, id, patience, long)
-	s.mu.Unlock()
-	return s.wait(ctx, w)
+	return s.stand(sender, id, patience, long)
 }
 
 // stand puts a waiter into its line. s.mu is held.
