@@ -105,18 +105,35 @@ func keep(buffer []byte) {
 	}
 }
 
-// cut begins a new part if the current one is nearly full, and replaces a small buffer in time.
+// cut begins a new part if the current one is nearly full.
 func (a *answer) cut() {
-	if small := a.buf; cap(small) <= freeBuffer && len(small) > freeBuffer-partRoom {
-		a.borrowPart()
-		a.buf = append(a.buf, small...)
-		keep(small)
-	}
 	if a.sent || len(a.buf) < partSize-partRoom {
+		a.grow(groupRoom)
 		return
 	}
 	a.full, a.held = append(a.full, a.buf), a.held+int64(len(a.buf))
 	a.borrowPart()
+}
+
+// groupRoom is more than most groups take beside their points. As much is free after each check of the buffer.
+const groupRoom = 1 << 10
+
+// grow makes room for n more bytes. A small buffer doubles, which copies each byte once or twice, until it has
+// exactly freeBuffer, and is then replaced by one for a part: append would take other steps, and a buffer
+// of a size between the two is not reused.
+func (a *answer) grow(n int) {
+	size := len(a.buf) + n
+	switch small := a.buf; {
+	case size <= cap(a.buf):
+	case size <= freeBuffer:
+		a.buf = append(make([]byte, 0, min(2*size, freeBuffer)), small...)
+	case cap(a.buf) < partSize:
+		a.borrowPart()
+		a.buf = append(a.buf, small...)
+		keep(small)
+	default:
+		a.buf = slices.Grow(a.buf, size)
+	}
 }
 
 // A position is a place in an answer that is held back.

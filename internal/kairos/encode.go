@@ -3,7 +3,6 @@ package kairos
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"time"
 
@@ -306,11 +305,7 @@ func (e *encoder) encodePoints(points agg.Stream) error {
 		if err != nil || !ok {
 			return err
 		}
-		// Doubling copies each byte once or twice; append alone would grow by a
-		// quarter, and copy it five times.
-		if cap(e.buf)-len(e.buf) < pointRoom {
-			e.buf = slices.Grow(e.buf, len(e.buf)+pointRoom)
-		}
+		e.grow(pointRoom)
 		if !first {
 			e.buf = append(e.buf, ',')
 		}
@@ -347,9 +342,7 @@ const encodedAtOnce = 256
 func (e *encoder) encodeColumns(c *model.Columns, kind model.Kind) (err error) {
 	for from, n := 0, c.Len(); from < n; from += encodedAtOnce {
 		to := min(n, from+encodedAtOnce)
-		if cap(e.buf)-len(e.buf) < (to-from)*pointRoom {
-			e.buf = slices.Grow(e.buf, len(e.buf)+(to-from)*pointRoom)
-		}
+		e.grow((to - from) * pointRoom)
 		if kind.Fixed() {
 			e.buf, err = e.appendFixed(e.buf, kind, c.Times[from:to], c.Values[from:to])
 		} else {

@@ -85,6 +85,7 @@ func BenchmarkAnswer(b *testing.B) {
 		{"raw/points=172800", 48 * time.Hour, `"name":"long"`, 172_800},
 		{"avg/points=73", 6 * time.Hour, `"name":"many",` + host + `,` + by("avg", 5), 73},
 		{"avg/series=200", 6 * time.Hour, `"name":"many","group_by":[{"name":"tag","tags":["host"]}],` + by("avg", 60), 1400},
+		{"last/series=200", 5 * time.Minute, `"name":"many","group_by":[{"name":"tag","tags":["host"]}],` + by("last", 5), 200},
 		{"max/series=200", time.Hour, `"name":"many",` + by("max", 1), 61},
 	} {
 		text := fmt.Sprintf(`{"start_absolute":%d,"end_absolute":%d,"metrics":[{%s}]}`,
