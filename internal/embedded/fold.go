@@ -383,11 +383,8 @@ func (s *Store) read(ctx context.Context, st *state, nowMS int64, id model.Serie
 
 // readStored is like read, with data that other rules may show again.
 func (s *Store) readStored(ctx context.Context, st *state, nowMS int64, id model.SeriesNumber, kind model.Kind, o store.ReadOptions) store.Cursor {
-	samples := func(o store.ReadOptions) store.Cursor {
-		return o.Stages.Note(s.cursors.Read(ctx, &st.layers, nowMS, id, kind, o))
-	}
 	if !st.buckets && o.Buckets != store.BucketsOnly || o.Buckets == store.WithoutBuckets {
-		return samples(o)
+		return s.readSamples(ctx, st, nowMS, id, kind, o)
 	}
 	var iters []*blockfile.Iter
 	lastMS := int64(0)
@@ -402,7 +399,7 @@ func (s *Store) readStored(ctx context.Context, st *state, nowMS int64, id model
 	case o.Buckets == store.BucketsOnly:
 		return noData{}
 	default:
-		return samples(o)
+		return s.readSamples(ctx, st, nowMS, id, kind, o)
 	}
 	policy := s.policyOf(id)
 	if policy.Aggregation == nil {
@@ -412,9 +409,15 @@ func (s *Store) readStored(ctx context.Context, st *state, nowMS int64, id model
 	return buckets.NewCursor(buckets.Query{
 		Sketches: policy.Sketches() && (percentile || o.Sketches),
 		Context:  ctx, Series: id, Kind: kind, Policy: policy, Options: o,
-		Sources: s.bucketSources(st, id, iters), LastMS: lastMS, Samples: samples,
-		Failed: func(err error) { s.noteDamage(st, err) },
+		Sources: s.bucketSources(st, id, iters), LastMS: lastMS,
+		Samples: func(o store.ReadOptions) store.Cursor { return s.readSamples(ctx, st, nowMS, id, kind, o) },
+		Failed:  func(err error) { s.noteDamage(st, err) },
 	})
+}
+
+// readSamples is read without buckets.
+func (s *Store) readSamples(ctx context.Context, st *state, nowMS int64, id model.SeriesNumber, kind model.Kind, o store.ReadOptions) store.Cursor {
+	return o.Stages.Note(s.cursors.Read(ctx, &st.layers, nowMS, id, kind, o))
 }
 
 // noData is a cursor at its end.

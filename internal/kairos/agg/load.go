@@ -150,18 +150,14 @@ func (r *Result) read(readings []reading) error {
 	n, workers := len(readings), r.run.Workers()
 	size := max(16, (n+4*workers-1)/(4*workers))
 	count := (n + size - 1) / size
-	for _, g := range r.ready {
-		if g.fold != nil {
-			g.tables = make([]*table, count)
-		}
-	}
+	r.placeTables(count)
 	done := make([]int, count) // readings of each slice
 	return r.run.Parallel(count, "read series", func(i int) (bool, error) {
 		defer since(&r.run.trace.tasks, time.Now())
 		f := folders.Get().(*folder)
 		defer f.release()
-		f.result, f.slice, f.Session, f.Into = r, i, r.run.Session, f
 		slice := readings[i*size : min(n, (i+1)*size)]
+		f.result, f.slice, f.most, f.Session, f.Into = r, i, len(slice), r.run.Session, f
 		for done[i] < len(slice) {
 			if err := f.read(slice[done[i]]); err != nil {
 				return false, err
@@ -172,6 +168,22 @@ func (r *Result) read(readings []reading) error {
 		}
 		return done[i] == len(slice), f.Count()
 	})
+}
+
+// placeTables gives each folded group a place for the table of each slice.
+func (r *Result) placeTables(slices int) {
+	folded := 0
+	for _, g := range r.ready {
+		if g.fold != nil {
+			folded++
+		}
+	}
+	all := make([]*table, folded*slices)
+	for _, g := range r.ready {
+		if g.fold != nil {
+			g.tables, all = all[:slices:slices], all[slices:]
+		}
+	}
 }
 
 // adapt chooses how many series the next batch of groups may have.

@@ -56,6 +56,8 @@ func sortOut(s *query.Session, series *query.List, by *TagGroupBy, l *query.Leas
 	if by != nil {
 		distinct = by.Distinct()
 	}
+	var plans []groupPlan // made together, with their values
+	var known []string
 	for one := range series.All() {
 		if err := s.Tick(query.SortWork + len(values)); err != nil {
 			return nil, nil, err
@@ -76,13 +78,24 @@ func sortOut(s *query.Session, series *query.List, by *TagGroupBy, l *query.Leas
 			if index != nil {
 				index[string(id)] = n
 			}
-			groups = append(groups, &groupPlan{groupType: kind, values: slices.Clone(values), key: key})
+			if len(plans) == 0 {
+				k := min(series.Len()-len(of), 1+plansAtOnce/(1+len(values)))
+				plans, known = make([]groupPlan, k), make([]string, k*len(values))
+			}
+			g := &plans[0]
+			*g = groupPlan{groupType: kind, values: known[:len(values):len(values)], key: key}
+			copy(g.values, values)
+			plans, known = plans[1:], known[len(values):]
+			groups = append(groups, g)
 		}
 		groups[n].count++
 		of = append(of, n)
 	}
 	return groups, of, nil
 }
+
+// plansAtOnce is how many groups without tags share an allocation.
+const plansAtOnce = 32
 
 // groupBytes is the memory of a planned group.
 const groupBytes = 256

@@ -42,6 +42,9 @@ type Result struct {
 
 	accepts  string // the group type of accepted
 	accepted []Step
+
+	ofGroup Env         // of the current group or part
+	folded  tallyStream // of the current group
 }
 
 func newResult(r *Run, q *MetricQuery) *Result {
@@ -174,12 +177,14 @@ func (r *Result) Close() {
 	r.lease.Release()
 }
 
+// env describes no group yet. It is valid until the next call.
 func (r *Result) env() *Env {
-	return &Env{
+	r.ofGroup = Env{
 		Range: r.run.query.Range, Zone: r.run.query.Zone,
 		NowMS: r.run.Started().UnixMilli(), Metric: r.query.Metric,
 		run: r.run, grouped: r.grouped,
 	}
+	return &r.ofGroup
 }
 
 // build makes the group of a loaded group, or divides it into parts.
@@ -190,7 +195,8 @@ func (r *Result) build(g *loaded) (*Group, error) {
 		if err != nil {
 			return nil, err
 		}
-		return r.group(g, env, r.finish(&tallyStream{g.fold, tallies}, g.steps, env)), nil
+		r.folded = tallyStream{g.fold, tallies}
+		return r.group(g, env, r.finish(&r.folded, g.steps, env)), nil
 	}
 	if len(r.splits) == 0 {
 		return r.group(g, env, r.chain(r.merged(g), g.steps, env)), nil

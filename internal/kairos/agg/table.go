@@ -16,6 +16,7 @@ type table struct {
 	buckets *buckets
 	lease   *query.Lease
 	tallies []tally
+	kept    *[]tally // from tableTallies, where the memory of tallies returns to; nil if there are none
 }
 
 // A folder reads a slice of the series of some groups, one after the other. One
@@ -23,7 +24,9 @@ type table struct {
 type folder struct {
 	query.Scan
 	result *Result
-	slice  int // number of the slice
+	slice  int     // number of the slice
+	most   int     // tables that may still be made
+	tables []table // made together; a query by many groups needs one for each
 
 	*table          // of the current series
 	reading         // the current one
@@ -53,14 +56,19 @@ func (f *folder) release() {
 // buckets they would otherwise be the larger part of all allocated memory.
 var tableTallies = sync.Pool{New: func() any { return new([]tally) }}
 
-func borrowTallies() []tally { return (*tableTallies.Get().(*[]tally))[:0] }
+// borrow gives a table without tallies the memory of an earlier one.
+func (t *table) borrow() {
+	t.kept = tableTallies.Get().(*[]tally)
+	t.tallies = (*t.kept)[:0]
+}
 
 // release returns the memory of a table to the pool.
 func (t *table) release() {
-	if kept := t.tallies; cap(kept) > 0 && cap(kept) <= keptTallies {
-		tableTallies.Put(&kept)
+	if t.kept != nil && cap(t.tallies) <= keptTallies {
+		*t.kept = t.tallies
+		tableTallies.Put(t.kept)
 	}
-	t.tallies = nil
+	t.tallies, t.kept = nil, nil
 }
 
 // read opens a series, or folds it.
@@ -80,7 +88,8 @@ func (f *folder) read(r reading) error {
 func (f *folder) fold(r reading) error {
 	g := r.group
 	if g.tables[f.slice] == nil {
-		g.tables[f.slice] = &table{step: g.fold, buckets: g.buckets, lease: &g.lease}
+		g.tables[f.slice] = f.newTable()
+		*g.tables[f.slice] = table{step: g.fold, buckets: g.buckets, lease: &g.lease}
 	}
 	f.reading, f.table, f.pos, f.extra, f.known = r, g.tables[f.slice], 0, f.extra[:0], noBucket
 	if f.Summary.Final == nil {
@@ -92,6 +101,18 @@ func (f *folder) fold(r reading) error {
 		f.merge()
 	}
 	return err
+}
+
+// tablesAtOnce is how many tables share an allocation.
+const tablesAtOnce = 32
+
+func (f *folder) newTable() *table {
+	if len(f.tables) == 0 {
+		f.tables = make([]table, min(f.most, tablesAtOnce))
+	}
+	t := &f.tables[0]
+	f.tables, f.most = f.tables[1:], f.most-1
+	return t
 }
 
 // final returns the last instant of the bucket of a time. Runs are in order, so the
@@ -193,7 +214,8 @@ func (f *folder) merge() {
 	switch {
 	case len(f.extra) == 0:
 	case len(f.tallies) == 0:
-		f.tallies = append(borrowTallies(), f.extra...)
+		f.borrow()
+		f.tallies = append(f.tallies, f.extra...)
 	case f.tallies[len(f.tallies)-1].startMS < f.extra[0].startMS:
 		f.tallies = append(f.tallies, f.extra...)
 	default:
