@@ -70,15 +70,19 @@ func (r *run) askBusy(ctx context.Context, w workload, round int, t target) (ste
 
 	time.Sleep(time.Second)
 	for _, q := range queries {
-		millis, err := askAtOnce(ctx, s, func(turn int) question {
-			now := w // as far as all servers show its series
-			now.steps += max(0, int((time.Since(began)-visibleAfter)/more.pace))
-			return q.question(now, turn)
+		stage := q.name + " busy"
+		var millis []float64
+		err := r.profiled(ctx, s, stage, func() (err error) {
+			millis, err = askAtOnce(ctx, s, func(turn int) question {
+				now := w // as far as all servers show its series
+				now.steps += max(0, int((time.Since(began)-visibleAfter)/more.pace))
+				return q.question(now, turn)
+			})
+			return err
 		})
 		if err != nil {
 			return 0, fmt.Errorf("%s: %w", q.name, err)
 		}
-		stage := q.name + " busy"
 		r.book.title(stage, fmt.Sprintf("%s; %d askers, 100,000 points/s coming in", q.about, askers))
 		r.book.add(stage, figureP50, t.name(), round, median(millis))
 		r.book.add(stage, figureP99, t.name(), round, quantile(millis, 0.99))

@@ -146,3 +146,28 @@ func BenchmarkSnapshot(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkSnapshotOfMany reads some open samples of each of many series. Those of a series are far apart in memory.
+func BenchmarkSnapshotOfMany(b *testing.B) {
+	const series, rounds = 20_000, 160
+	h := New(MaxBytes)
+	f := newFeed(series)
+	for range series * rounds / batchSamples {
+		f.fill(batchSamples)
+		h.Append(&f.batch, f.kinds)
+	}
+	for _, back := range []int64{30, 160} {
+		b.Run(fmt.Sprintf("rounds=%d", back), func(b *testing.B) {
+			within := model.TimeRange{StartMS: f.ms - back*10_000}
+			within.EndMS = within.StartMS + 29*10_000
+			var run Run
+			id := model.SeriesNumber(0)
+			for b.Loop() {
+				if _, err := h.Snapshot(id, within, &run); err != nil || len(run.Open.Times) != 30 {
+					b.Fatal(len(run.Open.Times), err)
+				}
+				id = (id + 1) % series
+			}
+		})
+	}
+}

@@ -472,9 +472,10 @@ func TestDelete(t *testing.T) {
 	}
 }
 
-// TestOpenSince: a read of the newest samples walks only their blocks, unless samples came out of
-// order since the last fragment. Then an older block may have newer samples.
-func TestOpenSince(t *testing.T) {
+// TestOpenWithin: a read walks only the blocks of the newest samples, if these are asked for, and about a quarter
+// of those that are newer than its range, unless samples came out of order since the last fragment. Then an older block may have
+// newer samples.
+func TestOpenWithin(t *testing.T) {
 	const long = 1
 	h := New(MaxBytes) // seals at sealMost samples
 	next := int64(0)
@@ -484,26 +485,35 @@ func TestOpenSince(t *testing.T) {
 			next++
 		}
 	}
-	want := func(why string, fromMS int64, want int) {
+	want := func(why string, fromMS, toMS int64, want int) {
 		t.Helper()
 		si, pi, slot := locate(long)
 		var blocks openBlocks
-		got := h.shards[si].openSince(h.shards[si].record(pi, slot), fromMS, &blocks)
+		within := model.TimeRange{StartMS: fromMS, EndMS: toMS}
+		got := h.shards[si].openWithin(h.shards[si].record(pi, slot), within, &blocks)
 		if len(got) != want {
-			t.Errorf("%s: %d blocks of samples from %d on, want %d", why, len(got), fromMS, want)
+			t.Errorf("%s: %d blocks of samples in %v, want %d", why, len(got), within, want)
 		}
 	}
 	add(64)
-	want("in order", 0, 8)
-	want("in order", 55, 2)
-	want("in order", 56, 1)
-	want("in order", 1000, 1)
+	want("in order", 0, 1000, 8)
+	want("in order", 55, 1000, 2)
+	want("in order", 56, 1000, 1)
+	want("in order", 1000, 1000, 1)
+	want("in order", 0, 7, 5)
+	want("in order", 0, 31, 5)
+	want("in order", 0, 32, 8)
+	want("in order", 24, 31, 2)
+	for ms := range next {
+		wantSamples(t, h, long, model.TimeRange{StartMS: ms, EndMS: ms}, sample{MS: ms})
+	}
 	write(h, long, sample{MS: next - 1})
-	want("a sample came again", 56, 9)
+	want("a sample came again", 56, 1000, 9)
+	want("a sample came again", 0, 7, 9)
 	add(sealMost - 65)
-	want("sealed", 0, 0)
+	want("sealed", 0, 1000, 0)
 	add(16)
-	want("in order since the last fragment", next-1, 1)
+	want("in order since the last fragment", next-1, 1000, 1)
 	wantSamples(t, h, long, model.TimeRange{StartMS: next - 9, EndMS: next - 8}, sample{MS: next - 9}, sample{MS: next - 8})
 }
 
