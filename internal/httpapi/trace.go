@@ -11,14 +11,14 @@ const TraceHeader = "X-Varve-Trace"
 
 // WantsTrace reports whether a request asks for a trace, which says where its time went.
 func WantsTrace(r *http.Request) bool {
-	texts := []string{r.Header.Get(TraceHeader)}
-	if r.URL.RawQuery != "" {
-		texts = append(texts, r.URL.Query().Get("trace"))
+	return isTrue(r.Header.Get(TraceHeader)) || r.URL.RawQuery != "" && isTrue(r.URL.Query().Get("trace"))
+}
+
+// isTrue reports whether a text says yes. It is mostly empty, for which ParseBool would make an error.
+func isTrue(text string) bool {
+	if text == "" {
+		return false
 	}
-	for _, text := range texts {
-		if on, err := strconv.ParseBool(text); err == nil && on {
-			return true
-		}
-	}
-	return false
+	on, err := strconv.ParseBool(text)
+	return err == nil && on
 }

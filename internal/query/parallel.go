@@ -17,6 +17,9 @@ import (
 // use alone if that is more. So those of a tenant stay within its part of the processors:
 // with as many goroutines for each query, four queries on eight processors would use 16.
 func (s *Session) Parallel(n int, doing string, f func(i int) (done bool, err error)) error {
+	if n == 1 {
+		return s.alone(doing, f)
+	}
 	done := make([]bool, n)
 	for {
 		var some, undone atomic.Bool
@@ -37,6 +40,23 @@ func (s *Session) Parallel(n int, doing string, f func(i int) (done bool, err er
 		})
 		s.engine.slots.helped(helpers)
 		if err != nil || !undone.Load() {
+			return err
+		}
+		if err := s.Yield(); err != nil {
+			return err
+		}
+	}
+}
+
+// alone is Parallel for the work of one index, as most queries have it.
+func (s *Session) alone(doing string, f func(i int) (done bool, err error)) error {
+	for {
+		done := false
+		err := work.Do(doing, func() (err error) {
+			done, err = f(0)
+			return err
+		})
+		if err != nil || done {
 			return err
 		}
 		if err := s.Yield(); err != nil {

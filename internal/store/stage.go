@@ -74,5 +74,7 @@ func (n *notedCursor) Next() (*Block, error) {
 func (l *StageLog) Used() []StageUse {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.SortedFunc(maps.Values(l.all), func(a, b StageUse) int { return cmp.Compare(a.StepMS, b.StepMS) })
+	used := slices.AppendSeq(make([]StageUse, 0, len(l.all)), maps.Values(l.all))
+	slices.SortFunc(used, func(a, b StageUse) int { return cmp.Compare(a.StepMS, b.StepMS) })
+	return used
 }
