@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net/netip"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -180,7 +181,7 @@ func (k *Keeper) Read(c Config) (apply func(), err error) {
 		return nil, err
 	}
 	old := k.rules.Load()
-	same := old != nil && slices.EqualFunc(old.rules, next.rules, equalRules) && slices.Equal(old.proxies, next.proxies)
+	same := reflect.DeepEqual(old, next)
 	if same && tokens == nil {
 		return nil, nil
 	}
@@ -192,14 +193,6 @@ func (k *Keeper) Read(c Config) (apply func(), err error) {
 		k.take(before, tokens)
 		k.Recheck()
 	}, nil
-}
-
-func equalRules(a, b rule) bool {
-	return a.cn == b.cn && a.san == b.san && a.user == b.user && slices.Equal(a.networks, b.networks) && slices.Equal(a.streams, b.streams) && equalGrants(a.grant, b.grant)
-}
-
-func equalGrants(a, b Grant) bool {
-	return a.Name == b.Name && a.Rights == b.Rights && a.Prefix == b.Prefix && slices.Equal(a.Tenants, b.Tenants)
 }
 
 // readTokens reads the token file if it has changed since old was read; otherwise it returns nil.

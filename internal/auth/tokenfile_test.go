@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -134,7 +135,7 @@ func TestTokenFileKeepsTokens(t *testing.T) {
 	if err != nil || len(tokens) != 3 {
 		t.Fatal(tokens, err)
 	}
-	if a := tokens[0]; a.ID != id || !a.Expires.Equal(ends) || !a.Created.Equal(noon) || !equalGrants(a.Grant, Grant{Name: "a", Rights: principal.Read | principal.Write, Prefix: "p", Tenants: []string{"x", "y"}}) {
+	if a := tokens[0]; a.ID != id || !a.Expires.Equal(ends) || !a.Created.Equal(noon) || !reflect.DeepEqual(a.Grant, Grant{Name: "a", Rights: principal.Read | principal.Write, Prefix: "p", Tenants: []string{"x", "y"}}) {
 		t.Errorf("%+v", a)
 	}
 	if !tokens[1].Expires.IsZero() || tokens[1].Grant.Tenants[0] != principal.Default || tokens[2].Grant.Tenants[0] != AnyTenant {
