@@ -264,7 +264,7 @@ func TestDefaults(t *testing.T) {
 			}
 			names[name] = f.key
 		}
-		if f.environment() == environmentFile || kubernetesService.MatchString(f.environment()) {
+		if slices.Contains(fileFlags, f.flag()) || kubernetesService.MatchString(f.environment()) {
 			t.Errorf("%s cannot be set from the environment", f.key)
 		}
 	}

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-const (
-	environmentPrefix = "VARVE_"
-	environmentFile   = environmentPrefix + "CONFIG"        // names the configuration file
-	environmentKairos = environmentPrefix + "KAIROSDB_CONF" // names KairosDB's
-	environmentCarbon = environmentPrefix + "CARBON_CONF"   // names carbon's
-)
+const environmentPrefix = "VARVE_"
+
+// variableOf is the variable that stands for a flag or the key of a setting.
+func variableOf(name string) string {
+	return environmentPrefix + strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(name))
+}
 
 // environmentClient are variables of commands that ask a running server.
 var environmentClient = []string{environmentPrefix + "TOKEN", environmentPrefix + "CA_FILE"}
@@ -24,17 +24,19 @@ var kubernetesService = regexp.MustCompile(
 // applyEnvironment sets what variables (name=value) say.
 func (l *layers) applyEnvironment(variables []string) {
 	names, byName := l.names(field.environment)
+	for _, flag := range fileFlags {
+		names = append(names, variableOf(flag))
+	}
 	for _, variable := range slices.Sorted(slices.Values(variables)) {
 		name, text, _ := strings.Cut(variable, "=")
 		f, known := byName[name]
 		switch {
-		case !strings.HasPrefix(name, environmentPrefix), name == environmentFile, name == environmentKairos, name == environmentCarbon, slices.Contains(environmentClient, name):
 		case known:
 			l.set(f, text, "environment "+name)
-		case kubernetesService.MatchString(name):
+		case !strings.HasPrefix(name, environmentPrefix), slices.Contains(names, name), slices.Contains(environmentClient, name), kubernetesService.MatchString(name):
 		default:
 			l.fail("environment: unknown variable %s%s", name, l.orRemoved(name, field.environment, func() string {
-				return orNearest(name, append(names, environmentFile, environmentKairos, environmentCarbon), "_", "")
+				return orNearest(name, names, "_", "")
 			}))
 		}
 	}

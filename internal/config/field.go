@@ -25,9 +25,7 @@ type field struct {
 func (f field) name() string { return lastPart(f.key) }
 
 // environment is the variable that sets f.
-func (f field) environment() string {
-	return environmentPrefix + strings.ToUpper(strings.ReplaceAll(f.key, ".", "_"))
-}
+func (f field) environment() string { return variableOf(f.key) }
 
 // flag is the command line flag that sets f, without dashes.
 func (f field) flag() string { return strings.NewReplacer(".", "-", "_", "-").Replace(f.key) }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -17,10 +18,10 @@ const (
 	carbonFlag = "carbon-conf"
 )
 
+var fileFlags = []string{fileFlag, kairosFlag, carbonFlag}
+
 // isOwnFlag reports whether a flag that takes a value sets no setting.
-func isOwnFlag(name string) bool {
-	return name == fileFlag || name == kairosFlag || name == carbonFlag || name == tuneFlag
-}
+func isOwnFlag(name string) bool { return name == tuneFlag || slices.Contains(fileFlags, name) }
 
 // flagOrigin begins the origin of a setting that a flag sets.
 const flagOrigin = "flag --"
@@ -57,7 +58,7 @@ func (l *layers) flags() ([]string, map[string]field) {
 			byName[s.flag] = f
 		}
 	}
-	return append(names, fileFlag, kairosFlag, carbonFlag), byName
+	return append(names, fileFlags...), byName
 }
 
 // parseFlags splits args into flags. Forms are --name value, --name=value,

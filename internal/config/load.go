@@ -41,14 +41,14 @@ func load(root any, src Sources) (*layers, error) {
 		l.errs = append(l.errs, err)
 	}
 	for _, file := range []struct {
-		flag, variable, doing string
-		apply                 func(path string, data []byte)
+		flag, doing string
+		apply       func(path string, data []byte)
 	}{
-		{kairosFlag, environmentKairos, "read KairosDB's configuration named by", l.applyKairosDB},
-		{carbonFlag, environmentCarbon, "read carbon's configuration named by", l.applyCarbon},
-		{fileFlag, environmentFile, "read the configuration file named by", l.applyFile},
+		{kairosFlag, "read KairosDB's configuration named by", l.applyKairosDB},
+		{carbonFlag, "read carbon's configuration named by", l.applyCarbon},
+		{fileFlag, "read the configuration file named by", l.applyFile},
 	} {
-		path, origin := filePath(args, src.Environment, file.flag, file.variable)
+		path, origin := filePath(args, src.Environment, file.flag)
 		if path == "" {
 			continue
 		}
@@ -64,13 +64,12 @@ func load(root any, src Sources) (*layers, error) {
 	return l, l.err()
 }
 
-// filePath returns which file the flag or else the variable names, "" for none,
-// and who says so.
-func filePath(args []argument, environment []string, flag, variable string) (path, origin string) {
-	path, origin = fromEnvironment(environment, variable), "environment "+variable
+// filePath returns which file a flag or else its variable names, "" for none, and who says so.
+func filePath(args []argument, environment []string, flag string) (path, origin string) {
+	path, origin = fromEnvironment(environment, variableOf(flag)), "environment "+variableOf(flag)
 	for _, a := range args {
 		if a.name == flag {
-			path, origin = a.value, "flag --"+flag
+			path, origin = a.value, flagOrigin+flag
 		}
 	}
 	return path, origin
