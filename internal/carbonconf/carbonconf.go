@@ -220,11 +220,3 @@ func reasonFor(key string) string {
 	}
 	return ""
 }
-
-// Targets lists the settings of Varve that a file may set.
-func Targets() []string {
-	return []string{
-		"carbon.max_connections", "carbon.max_pickle", "graphite.storage_aggregation", "graphite.storage_schemas",
-		"server.carbon_addr", "server.carbon_udp_addr", "server.pickle_addr",
-	}
-}

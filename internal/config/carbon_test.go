@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"varve/internal/carbonconf"
 )
 
 const carbonFile = "[cache]\nLINE_RECEIVER_PORT = 2103\nPICKLE_RECEIVER_PORT = 2104\nMAX_RECEIVER_CONNECTIONS = 77\n" +
@@ -19,7 +17,8 @@ func loadCarbon(t *testing.T, carbon, yaml string, environment []string, args ..
 		Args: args, Environment: append(environment, "VARVE_CARBON_CONF=/etc/carbon/carbon.conf", "VARVE_CONFIG=/etc/varve.yaml"),
 		ReadFile: readFrom(map[string]string{
 			"/etc/carbon/carbon.conf": carbon, "/etc/varve.yaml": yaml,
-			"/etc/carbon/storage-schemas.conf": "[all]\npattern = .*\nretentions = 10s:1d\n",
+			"/etc/carbon/storage-schemas.conf":   "[all]\npattern = .*\nretentions = 10s:1d\n",
+			"/etc/graphite/storage-schemas.conf": "", "/etc/graphite/storage-aggregation.conf": "",
 		}),
 	})
 }
@@ -71,13 +70,24 @@ func TestCarbonLayerFaults(t *testing.T) {
 	}
 }
 
-// TestCarbonMapsToSettings looks that what a carbon.conf may set are settings.
+// TestCarbonMapsToSettings loads a file with every key that is mapped: there is such a setting, and
+// it takes the value.
 func TestCarbonMapsToSettings(t *testing.T) {
-	standard := Default()
-	keys := Keys(&standard)
-	for _, key := range carbonconf.Targets() {
-		if !slices.Contains(keys, key) {
-			t.Errorf("%s is no setting", key)
-		}
+	const every = "[cache]\nLINE_RECEIVER_INTERFACE = ::1\nLINE_RECEIVER_PORT = 2103\nPICKLE_RECEIVER_INTERFACE = ::1\nPICKLE_RECEIVER_PORT = 2104\n" +
+		"ENABLE_UDP_LISTENER = True\nUDP_RECEIVER_INTERFACE = ::1\nUDP_RECEIVER_PORT = 2105\n" +
+		"PICKLE_RECEIVER_MAX_LENGTH = 65536\nMAX_RECEIVER_CONNECTIONS = 77\nCONF_DIR = /etc/graphite\n"
+	got, err := loadCarbon(t, every, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys []string
+	for _, s := range got.Set() {
+		keys = append(keys, s.Key)
+	}
+	slices.Sort(keys)
+	want := []string{"carbon.max_connections", "carbon.max_pickle", "graphite.storage_aggregation", "graphite.storage_schemas",
+		"server.carbon_addr", "server.carbon_udp_addr", "server.pickle_addr"}
+	if diff := cmp.Diff(want, keys); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -77,6 +77,38 @@ func TestShippedFile(t *testing.T) {
 	}
 }
 
+// TestEveryKey sees to it that the file of every key has each key of the tables, in each cluster,
+// and sets something with it. A test of package config loads the file.
+func TestEveryKey(t *testing.T) {
+	m := load(t, "every-key.conf")
+	if m.Faults != nil || m.Unknown != nil || m.Notes != nil {
+		t.Error(m.Faults, m.Unknown, m.Notes)
+	}
+	set := map[string]bool{}
+	for _, s := range m.Settings {
+		set[s.From] = true
+	}
+	var want []string
+	for key := range rules {
+		want = append(want, key)
+	}
+	for name := range cluster {
+		want = append(want, writePrefix+name)
+		if slices.Contains(onlyWritten, name) {
+			continue
+		}
+		want = append(want, metaPrefix+name)
+		if name != "write_consistency_level" {
+			want = append(want, readPrefix+"[0]."+name)
+		}
+	}
+	for _, key := range want {
+		if !set[root+key] {
+			t.Errorf("%s sets nothing", key)
+		}
+	}
+}
+
 func TestOldProperties(t *testing.T) {
 	m := load(t, "kairosdb-1.2.properties")
 	if m.Faults != nil {

@@ -441,32 +441,3 @@ func ruleOf(key string) (rule, bool) {
 	r, ok := cluster[strings.TrimPrefix(name, "write_cluster.")]
 	return r, ok
 }
-
-// Targets lists the settings of Varve that a configuration may set.
-func Targets() []string {
-	keys := []string{
-		"cassandra.hosts", "cassandra.schema.create", "cassandra.schema.replication", "cassandra.schema.table_options",
-		"cassandra.write.tag_index", "server.http_addr", "server.telnet_addr", "store",
-	}
-	for _, table := range []map[string]rule{rules, cluster} {
-		for _, r := range table {
-			keys = append(keys, r.key)
-		}
-	}
-	for name, r := range cluster {
-		if slices.Contains(onlyWritten, name) {
-			continue
-		}
-		_, setting, _ := strings.Cut(r.key, ".")
-		keys = append(keys, metaTarget+setting)
-		if name != "write_consistency_level" {
-			keys = append(keys, readTarget+"[]."+setting)
-		}
-	}
-	for _, name := range []string{"name", "start_time", "end_time", "hosts"} {
-		keys = append(keys, readTarget+"[]."+name)
-	}
-	keys = append(keys, metaTarget+"hosts", metaTarget+"replication")
-	slices.Sort(keys)
-	return slices.Compact(keys)
-}
