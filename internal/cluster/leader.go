@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync/atomic"
 	"time"
+
+	"varve/internal/work"
 )
 
 // A Leader is a candidate for work that only one process should do at a time.
@@ -51,9 +53,7 @@ func (l *Leader) Run(ctx context.Context) {
 // acquire waits briefly for the answer even if ctx has ended. Otherwise this process could hold
 // a lease without knowing it, and nobody else could acquire it until it ends.
 func (l *Leader) acquire(ctx context.Context) (*Lease, error) {
-	attempt, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(releaseTimeout, cancel) })
+	attempt, stop := work.Linger(ctx, releaseTimeout)
 	defer stop()
 	return l.node.Acquire(attempt, l.name, l.life)
 }

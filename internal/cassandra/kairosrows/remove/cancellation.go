@@ -121,9 +121,7 @@ func (j *jobs) awaitCancelled(ctx context.Context, id string) (layout.Job, error
 			}
 			return job, nil
 		}
-		select {
-		case <-time.After(j.wait / 20):
-		case <-ctx.Done():
+		if work.Pause(ctx, j.wait/20) != nil {
 			return j.asListed(job, true), nil
 		}
 	}

@@ -107,12 +107,7 @@ func (w *Watch) run(ctx context.Context) {
 // lookUntilSeen checks all partitions until all could be checked and nothing had to be written again: as
 // long as the clock of a KairosDB node is ahead, its removals hide what is written.
 func (w *Watch) lookUntilSeen(ctx context.Context) {
-	for w.Look(ctx, 0) {
-		select {
-		case <-time.After(watchPause):
-		case <-ctx.Done():
-			return
-		}
+	for w.Look(ctx, 0) && work.Pause(ctx, watchPause) == nil {
 	}
 }
 
