@@ -17,7 +17,6 @@ type readAhead struct {
 	form    readForm              // common to all of these
 	next    store.Ref             // the first ref that was not begun
 	tasks   sync.WaitGroup
-	closed  bool
 }
 
 // textsAhead is how many series of texts are read ahead at most: of each, a page of rows of up to 64 KiB is in
@@ -70,7 +69,7 @@ func (a *readAhead) topUpLocked(v *view, last store.Ref, o store.ReadOptions) {
 		a.streams = map[store.Ref]*stream{}
 	}
 	o.Summarize = nil
-	for ; !a.closed && len(a.streams) < v.store.cfg.ReadAhead && a.next <= last; a.next++ {
+	for ; v.ctx.Err() == nil && len(a.streams) < v.store.cfg.ReadAhead && a.next <= last; a.next++ {
 		sel, _ := v.at(a.next)
 		if len(sel.stored) == 0 {
 			continue
@@ -101,7 +100,6 @@ func (a *readAhead) dropLocked() {
 // close ends all begun streams. The view's context must have ended before.
 func (a *readAhead) close() {
 	a.mu.Lock()
-	a.closed = true
 	a.dropLocked()
 	a.mu.Unlock()
 	a.tasks.Wait()

@@ -50,7 +50,7 @@ type Session struct {
 	packed   packedBatches
 	roster   roster
 
-	ctx        context.Context // ends at Close
+	ctx        context.Context // ends at Close, under mu
 	stop       context.CancelFunc
 	background sync.WaitGroup
 	closing    sync.WaitGroup // driver sessions that are being closed
@@ -63,7 +63,6 @@ type Session struct {
 		sync.Mutex
 		conn   *connection // nil without a connection
 		state  State
-		ended  bool      // Close was called
 		answer time.Time // last answer of any node
 		told   time.Time // when the missing connection was last logged
 	}
@@ -126,9 +125,8 @@ const closeLimit = 2 * time.Second
 // Close ends the session. Statements in flight fail.
 func (s *Session) Close() {
 	s.mu.Lock()
-	s.mu.ended = true
-	s.mu.Unlock()
 	s.stop()
+	s.mu.Unlock()
 	s.background.Wait()
 	s.replace(nil)
 	done := make(chan struct{})
@@ -149,7 +147,7 @@ func (s *Session) closed() bool { return s.ctx.Err() != nil }
 func (s *Session) spawn(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mu.ended {
+	if s.closed() {
 		return false
 	}
 	s.background.Go(f)

@@ -51,11 +51,10 @@ type Shelf struct {
 	arrivals arrivalLogs
 	spots    spots
 
-	ctx   context.Context // ends at Close
+	ctx   context.Context // ends at Close, under mu
 	stop  context.CancelFunc
-	mu    sync.Mutex // guards closed, and starting tasks
+	mu    sync.Mutex // guards starting tasks
 	tasks sync.WaitGroup
-	ended bool
 }
 
 var _ timeline.Shelf = (*Shelf)(nil)
@@ -172,7 +171,7 @@ func (s *Shelf) check() error {
 func (s *Shelf) spawn(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended {
+	if s.ctx.Err() != nil {
 		return false
 	}
 	s.tasks.Go(f)
@@ -182,9 +181,8 @@ func (s *Shelf) spawn(f func()) bool {
 // Close ends the shelf.
 func (s *Shelf) Close() error {
 	s.mu.Lock()
-	s.ended = true
-	s.mu.Unlock()
 	s.stop()
+	s.mu.Unlock()
 	s.tasks.Wait()
 	return nil
 }
