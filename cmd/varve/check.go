@@ -109,6 +109,11 @@ func inDirectory(t terminal, l line, instead string, do func(*offline.Directory)
 	if err != nil {
 		return err
 	}
+	return withDirectory(dir, do)
+}
+
+// withDirectory calls do with the store in a directory, whose server must be stopped.
+func withDirectory(dir string, do func(*offline.Directory) error) error {
 	d, err := offline.Open(diskfs.Reading, dir)
 	if err == nil {
 		err = errors.Join(do(d), d.Close())

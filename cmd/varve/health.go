@@ -96,11 +96,7 @@ func healthTarget(t terminal, args []string) (base string, own, wait bool, err e
 
 // healthBase is the URL of a server on this machine with these settings.
 func healthBase(c server.Config) string {
-	scheme := "http"
-	if c.TLS.Speaks("http") {
-		scheme = "https"
-	}
-	return scheme + "://" + remote.Dialable(c.HTTPAddr)
+	return scheme(c.TLS.Speaks("http")) + remote.Dialable(c.HTTPAddr)
 }
 
 // healthClient makes requests for the server's health. Certificates are not verified if the server

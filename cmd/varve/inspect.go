@@ -51,11 +51,7 @@ func inspect(t terminal, args []string) error {
 	if err != nil {
 		return err
 	}
-	d, err := offline.Open(diskfs.Reading, c.DataDir)
-	if err != nil {
-		return notPermitted(wayOut(err), c.DataDir)
-	}
-	return notPermitted(errors.Join(show(d), d.Close()), c.DataDir)
+	return withDirectory(c.DataDir, show)
 }
 
 // inspection returns what the words ask for.
