@@ -64,7 +64,7 @@ func (rt *router) record(r *http.Request, route httpapi.Route, id auth.Identity,
 	log.Add(e)
 }
 
-// A copiedBody keeps the beginning of what is read of it.
+// A copied body keeps the beginning of what is read of it.
 type copied struct {
 	io.ReadCloser
 	text []byte

@@ -32,7 +32,7 @@ type Config struct {
 	CoverInterval time.Duration `tune:"cover_interval"` // between scans of all metrics for row keys that the inverted index lacks
 }
 
-// DefaultReadConfig returns the defaults.
+// DefaultConfig returns the defaults.
 func DefaultConfig() Config {
 	return Config{
 		PostingsCacheBytes: 64 * units.MiB,

@@ -44,7 +44,7 @@ type Config struct {
 	Horizon time.Duration `tune:"horizon"`
 }
 
-// DefaultDeleteConfig returns the defaults.
+// DefaultConfig returns the defaults.
 func DefaultConfig() Config {
 	return Config{KairosDBNodes: NodesAuto, Horizon: 24 * time.Hour, Parallel: 32, JobRows: 10_000}
 }

@@ -42,7 +42,7 @@ type Config struct {
 	IndexRefresh time.Duration `tune:"index_refresh"`
 }
 
-// DefaultWriteConfig returns the defaults.
+// DefaultConfig returns the defaults.
 func DefaultConfig() Config {
 	return Config{
 		Parallel:     64,
