@@ -382,6 +382,15 @@ func Preflight(w http.ResponseWriter, r *http.Request) {
 	WriteEmpty(w, http.StatusOK)
 }
 
+// PreflightOfMethod is Preflight for paths at which KairosDB names the allowed method also in the
+// header that browsers read.
+func PreflightOfMethod(w http.ResponseWriter, r *http.Request) {
+	if method := r.Header.Get("Access-Control-Request-Method"); method != "" {
+		w.Header().Set("Access-Control-Allow-Methods", method)
+	}
+	Preflight(w, r)
+}
+
 // WithBody returns w with its body written to body instead.
 func WithBody(w http.ResponseWriter, body io.Writer) http.ResponseWriter {
 	return &bodyWriter{w, body}

@@ -52,6 +52,14 @@ func TestAnswers(t *testing.T) {
 			"Access-Control-Max-Age":       {"86400"},
 			"Content-Length":               {"0"},
 		}, ""},
+		{"preflight of a method", func(w http.ResponseWriter) { PreflightOfMethod(w, ask) }, 200, http.Header{
+			"Access-Control-Allow-Origin":  {"*"},
+			"Access-Control-Allow-Headers": {"x-a, x-b"},
+			"Access-Control-Allow-Methods": {"PUT"},
+			"Access-Control-Allow_Method":  {"PUT"},
+			"Access-Control-Max-Age":       {"86400"},
+			"Content-Length":               {"0"},
+		}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := httptest.NewRecorder()

@@ -104,7 +104,7 @@ func (a *API) Routes() []httpapi.Route {
 		"/api/v1/metric/{name}", "/api/v1/metricnames", "/api/v1/tagnames", "/api/v1/tagvalues",
 		"/api/v1/version",
 	} {
-		routes = append(routes, httpapi.On(http.MethodOptions, path, httpapi.Public, preflight))
+		routes = append(routes, httpapi.On(http.MethodOptions, path, httpapi.Public, httpapi.PreflightOfMethod))
 	}
 	return routes
 }
@@ -123,15 +123,6 @@ func (a *API) serve(h handler) http.HandlerFunc {
 			failure.Answer(w, r, a.Log, err, httpapi.WriteErrors)
 		}
 	}
-}
-
-// preflight answers as KairosDB does. It names the allowed method in the header that
-// browsers read, and in KairosDB's misspelt one.
-func preflight(w http.ResponseWriter, r *http.Request) {
-	if method := r.Header.Get("Access-Control-Request-Method"); method != "" {
-		w.Header().Set("Access-Control-Allow-Methods", method)
-	}
-	httpapi.Preflight(w, r)
 }
 
 // readBody reads a request's JSON within the limit. The caller must close the text.

@@ -43,16 +43,9 @@ func (s *Scheduler) Routes() []httpapi.Route {
 		on(http.MethodPost, root+"/backfill/{id}", httpapi.Write, s.backfillTask).OnRecord(),
 	}
 	for _, path := range []string{root, root + "/{id}", root + "/status/{id}", root + "/backfill/{id}"} {
-		routes = append(routes, httpapi.On(http.MethodOptions, path, httpapi.Public, preflight))
+		routes = append(routes, httpapi.On(http.MethodOptions, path, httpapi.Public, httpapi.PreflightOfMethod))
 	}
 	return routes
-}
-
-func preflight(w http.ResponseWriter, r *http.Request) {
-	if method := r.Header.Get("Access-Control-Request-Method"); method != "" {
-		w.Header().Set("Access-Control-Allow-Methods", method)
-	}
-	httpapi.Preflight(w, r)
 }
 
 // notFound is the error for a task's id for which something is missing.
