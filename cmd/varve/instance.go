@@ -220,8 +220,7 @@ func (s instances) share(whole *server.Front, c config.Config, registry promethe
 	}
 	whole.Routes = tenant.Routes(whole.Routes, routes, limits)
 	whole.Checks = append(whole.Checks, s.check())
-	refused := tenant.Refused()
-	registry.MustRegister(refused)
+	refused := tenant.Refused(registry)
 	for name, served := range s[0].front.streams {
 		others := map[string]tenant.Stream{}
 		for i, h := range s[1:] {

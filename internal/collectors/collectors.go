@@ -70,17 +70,10 @@ func (s *Set) HistogramVec(name, help string, buckets []float64, labels ...strin
 // may be called more than once: it does nothing then, since others may have registered
 // the same names meanwhile. Without a registerer nothing is done.
 func (s *Set) Register(r prometheus.Registerer) (unregister func(), err error) {
-	return Register(r, *s.all)
-}
-
-// MustRegister is Register for what stays as long as the process.
-func (s *Set) MustRegister(r prometheus.Registerer) { r.MustRegister(*s.all...) }
-
-// Register is Set.Register for any collectors.
-func Register(r prometheus.Registerer, all []prometheus.Collector) (unregister func(), err error) {
 	if r == nil {
 		return func() {}, nil
 	}
+	all := *s.all
 	take := func(some []prometheus.Collector) {
 		for _, c := range some {
 			r.Unregister(c)
@@ -94,3 +87,6 @@ func Register(r prometheus.Registerer, all []prometheus.Collector) (unregister f
 	}
 	return sync.OnceFunc(func() { take(all) }), nil
 }
+
+// MustRegister is Register for what stays as long as the process.
+func (s *Set) MustRegister(r prometheus.Registerer) { r.MustRegister(*s.all...) }

@@ -8,16 +8,18 @@ import (
 
 func TestRegister(t *testing.T) {
 	r := prometheus.NewRegistry()
-	newCounter := func(name string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: name})
+	set := func(names ...string) *Set {
+		s := Named("of_a_part_")
+		for _, name := range names {
+			s.Counter(name, "")
+		}
+		return s
 	}
-	taken := newCounter("taken")
-	r.MustRegister(taken)
-	all := []prometheus.Collector{newCounter("a"), newCounter("b"), newCounter("taken")}
-	if _, err := Register(r, all); err == nil {
+	set("taken").MustRegister(r)
+	if _, err := set("a", "b", "taken").Register(r); err == nil {
 		t.Error("a name was taken twice")
 	}
-	unregister, err := Register(r, all[:2])
+	unregister, err := set("a", "b").Register(r)
 	if err != nil {
 		t.Fatal("after one that failed: ", err)
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/internal/collectors"
 	"varve/internal/httpapi"
 	"varve/internal/principal"
 	"varve/internal/stream"
@@ -109,11 +110,10 @@ type Stream struct {
 
 // Refused counts connections that were closed because their tenant already had
 // max_connections of the stream, by stream and tenant.
-func Refused() *prometheus.CounterVec {
-	return prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "varve_tenant_connections_refused_total",
-		Help: "Connections closed because their tenant already had max_connections of the stream, by stream and tenant.",
-	}, []string{"stream", "tenant"})
+func Refused(r prometheus.Registerer) *prometheus.CounterVec {
+	set := collectors.Named("varve_tenant_")
+	defer set.MustRegister(r)
+	return set.CounterVec("connections_refused_total", "Connections closed because their tenant already had max_connections of the stream, by stream and tenant.", "stream", "tenant")
 }
 
 // Handler returns the handler of one stream. own serves the connections of the default

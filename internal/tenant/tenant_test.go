@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
 	"varve/internal/httpapi"
@@ -139,7 +140,7 @@ func TestRequestsAtOnce(t *testing.T) {
 func TestHandler(t *testing.T) {
 	own, acme := newHold(), newHold()
 	close(own.goOn)
-	refused := Refused()
+	refused := Refused(prometheus.NewRegistry())
 	h := Handler("telnet", own, map[string]Stream{"acme": {acme, 2}, "globex": {acme, 2}}, refused)
 	serve := func(tenant string) {
 		h.ServeConn(principal.With(context.Background(), principal.Principal{Tenant: tenant}), nil)
