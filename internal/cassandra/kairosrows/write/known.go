@@ -308,6 +308,13 @@ func (c *known) watchFor(nodes bool) {
 	c.shrinkLocked()
 }
 
+// mayLose reports whether a KairosDB node may have removed index rows: see watchFor.
+func (c *known) mayLose() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.watching
+}
+
 // sureLocked removes what is unsure of a partition.
 func (c *known) sureLocked(part *knownPart) {
 	for k := range part.unsure {

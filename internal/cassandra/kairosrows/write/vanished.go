@@ -2,6 +2,7 @@ package write
 
 import (
 	"context"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -13,6 +14,9 @@ import (
 var findRowKey = &cql.Statement{Name: "find_known_row_key", Level: cql.Quorum, PageSize: 2,
 	Text: "SELECT data_type FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type = ? AND tags = ?"}
 
+var findTagRow = &cql.Statement{Name: "find_known_tag_row", Level: cql.Quorum, PageSize: 2,
+	Text: "SELECT data_type FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value = ? AND shard = ? AND data_type = ? AND tags = ?"}
+
 // Someone may empty or drop the index tables while the process runs, by TRUNCATE or DROP in a
 // CQL shell. Nothing announces that, and from then on the records of known index rows are
 // wrong: known series would get samples and not be found. So after the samples of each
@@ -21,7 +25,8 @@ var findRowKey = &cql.Statement{Name: "find_known_row_key", Level: cql.Quorum, P
 // have filled the partition again. If the row key is missing, the writer checks up to two more
 // partitions. If row keys are missing in all three, or if nothing is left of any checked
 // partition, it forgets everything. Otherwise it forgets only the partitions in which a row key
-// is missing: a KairosDB node may have removed it.
+// is missing, if a KairosDB node may have removed it. If none runs, somebody has put older tables in
+// the place of these: what was written since then is missing everywhere.
 
 const (
 	// probeEvery is the least time between two probes, since generations may be a few
@@ -30,6 +35,11 @@ const (
 
 	// probeMore is how many more partitions are checked if a row is missing in the first.
 	probeMore = 2
+
+	// restoredEvery is the least time before a single row key that is missing is again taken for a sign
+	// of older tables. A row key that was deleted in a CQL shell stays missing, and must not cause all
+	// index rows to be written again each second.
+	restoredEvery = time.Hour
 
 	// probeMarginSec is how long index rows must still live to be probed, so that they cannot
 	// have expired by the clock of a node that is ahead.
@@ -76,8 +86,9 @@ func (w *Writer) probe(ctx context.Context, parts map[rowkey.Partition]struct{})
 	switch {
 	case len(missing) == 0:
 		return nil
-	case len(missing) == looked && (whole || looked > probeMore):
-		w.log.Warn("index rows that this server wrote have vanished; perhaps tables were emptied. The index rows of all series are written again with the next samples; "+
+	case len(missing) == looked && (whole || looked > probeMore), !w.known.mayLose() && now.Sub(w.restored) >= restoredEvery:
+		w.restored = now
+		w.log.Warn("index rows that this server wrote have vanished; perhaps tables were emptied, or restored from a snapshot. The index rows of all series are written again with the next samples; "+
 			"run varve repair for series that get no new samples", "metric", missing[0].Metric, "row_time", missing[0].TimeMS)
 		w.known.forget(rowkey.Everything)
 	default:
@@ -124,8 +135,11 @@ func (w *Writer) find(ctx context.Context, p rowkey.Partition, k rowkey.Key) (fi
 	ordered := rowkey.KeepsMapsInOrder(session.State().Version) // otherwise no row key can be found by its tags
 	if ordered {
 		there, err := rowkey.MayHold(ctx, session, findRowKey, append(p.Args(), k.Args()...)...)
-		if err != nil || there {
+		if err != nil {
 			return allThere, err
+		}
+		if there {
+			return w.findTagRow(ctx, p, k)
 		}
 	}
 	first, err := rowkey.ReadFirst(ctx, session, p)
@@ -138,4 +152,23 @@ func (w *Writer) find(ctx context.Context, p rowkey.Partition, k rowkey.Key) (fi
 		return allThere, nil
 	}
 	return oneMissing, nil
+}
+
+// findTagRow looks for a row of varve_row_index of a row key that exists. Nobody but Varve removes such
+// rows, and a delete removes the row key too: if the row is missing, the table was emptied.
+func (w *Writer) findTagRow(ctx context.Context, p rowkey.Partition, k rowkey.Key) (findings, error) {
+	if !w.index.ks.Tables.Own {
+		return allThere, nil
+	}
+	next, stop := iter.Pull(rowkey.TagPlaces(k.Tags, w.index.ks.IndexShards))
+	defer stop()
+	at, tagged := next()
+	if !tagged {
+		return allThere, nil // it has no such rows
+	}
+	there, err := rowkey.MayHold(ctx, w.index.ks.Session, findTagRow, append(at.Args(p), k.Args()...)...)
+	if err != nil || there {
+		return allThere, err
+	}
+	return allMissing, nil
 }

@@ -28,7 +28,7 @@ func TestTruncatedIndex(t *testing.T) {
 		return m
 	}
 	b.write(src())
-	for _, tables := range [][]string{{"row_keys"}, {"row_key_time_index"}, {"string_index"}, {"row_keys", "row_key_time_index", "string_index", "varve_row_index", "varve_row_state", "data_points"}} {
+	for _, tables := range [][]string{{"row_keys"}, {"row_key_time_index"}, {"string_index"}, {"varve_row_index"}, {"row_keys", "row_key_time_index", "string_index", "varve_row_index", "varve_row_state", "data_points"}} {
 		for _, table := range tables {
 			b.change("TRUNCATE " + b.KS.Name + "." + table)
 		}
@@ -41,6 +41,9 @@ func TestTruncatedIndex(t *testing.T) {
 		}
 		if n := b.Count("string_index"); n != 4 {
 			t.Errorf("%v emptied: %d names", tables, n)
+		}
+		if n := b.Count("varve_row_index"); n != 40 {
+			t.Errorf("%v emptied: %d rows of the inverted index", tables, n)
 		}
 		before := keyspacetest.Value(t, b.writer.metrics.indexRows)
 		b.writer.probed = time.Time{}
@@ -105,6 +108,31 @@ func TestVanishedRowKey(t *testing.T) {
 	_, otherAlive := b.writer.known.anyAlive(other, time.Now().Unix())
 	if alive || !otherAlive {
 		t.Errorf("the partition is known: %v, another one: %v", alive, otherAlive)
+	}
+}
+
+// TestRestoredIndex: while no KairosDB node runs, a row key that is missing means that older tables were
+// restored. Everything is forgotten, although the others of its partition are there.
+func TestRestoredIndex(t *testing.T) {
+	b := newBench(t, schema.DefaultConfig(), DefaultConfig(), "")
+	b.writer.known.watchFor(false)
+	src := new(keyspacetest.Memory)
+	for i := range 4 {
+		src.Longs(keyspacetest.LongSeries(b.Name(fmt.Sprint("m", i/2)), "host", fmt.Sprint("h", i)), 0, keyspacetest.SomeTime)
+	}
+	b.write(src)
+	at := b.KS.Spec.RowTime(keyspacetest.SomeTime)
+	part, other := rowkey.Partition{Metric: b.Name("m0"), TimeMS: at}, rowkey.Partition{Metric: b.Name("m1"), TimeMS: at}
+	b.ExecNow("DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type = ? AND tags = ?",
+		append(part.Args(), rowkey.Of(src.All[0]).Args()...)...)
+	for alive := true; alive; _, alive = b.writer.known.anyAlive(part, time.Now().Unix()) { // until a look comes upon it
+		b.writer.probed = time.Time{}
+		if err := b.writer.probe(b.Ctx, map[rowkey.Partition]struct{}{part: {}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, alive := b.writer.known.anyAlive(other, time.Now().Unix()); alive {
+		t.Error("the other partition is known")
 	}
 }
 

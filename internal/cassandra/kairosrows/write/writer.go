@@ -146,6 +146,7 @@ type Writer struct {
 	writing   atomic.Int64     // sources that are being written
 	idle      *notify.Notifier // announces that no source is being written any more
 	probed    time.Time        // time of the last probe; only the running pass uses it
+	restored  time.Time        // when a probe last made the writer forget everything; likewise
 
 	probeEvery time.Duration // probeEvery, except in tests that count statements
 
