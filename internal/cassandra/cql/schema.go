@@ -32,7 +32,8 @@ type Table struct {
 	Flags   []string
 	Columns []Column // keys first, in their order
 
-	Compaction map[string]string
+	Compaction    map[string]string
+	DefaultTTLSec int // default_time_to_live
 }
 
 // Compact reports whether the table was created WITH COMPACT STORAGE, or over Thrift.
@@ -62,7 +63,7 @@ func (t Table) Keys(kind string) []string {
 
 var (
 	readTables = &Statement{Name: "read_tables",
-		Text: "SELECT table_name, flags, compaction FROM system_schema.tables WHERE keyspace_name = ?"}
+		Text: "SELECT table_name, flags, compaction, default_time_to_live FROM system_schema.tables WHERE keyspace_name = ?"}
 	readColumns = &Statement{Name: "read_columns",
 		Text: "SELECT table_name, column_name, type, kind, position FROM system_schema.columns WHERE keyspace_name = ?"}
 )
@@ -74,7 +75,7 @@ func (s *Session) Tables(ctx context.Context) (map[string]Table, error) {
 	rows := s.Query(ctx, readTables, s.config.Keyspace)
 	for {
 		var t Table
-		if !rows.Scan(&t.Name, &t.Flags, &t.Compaction) {
+		if !rows.Scan(&t.Name, &t.Flags, &t.Compaction, &t.DefaultTTLSec) {
 			break
 		}
 		tables[t.Name] = t

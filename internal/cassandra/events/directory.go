@@ -26,7 +26,7 @@ const (
 )
 
 var (
-	putMark    = write("put_mark", "INSERT INTO timeline_buckets (timeline, block, start) VALUES (?, ?, ?)")
+	putMark    = write("put_mark", "INSERT INTO timeline_buckets (timeline, block, start) VALUES (?, ?, ?)"+forEver)
 	deleteMark = write("delete_mark", "DELETE FROM timeline_buckets"+hiding+" WHERE timeline = ? AND block = ? AND start = ?")
 	marksDown  = read("read_marks", startsPage, starts+" LIMIT ?")
 	marksUp    = read("read_marks", startsPage, starts+" ORDER BY start ASC LIMIT ?")

@@ -33,7 +33,7 @@ const namesPage = 1000
 const countEvery = time.Minute
 
 var (
-	putName     = write("put_timeline_name", "INSERT INTO timeline_names (shard, name, put) VALUES (?, ?, ?)")
+	putName     = write("put_timeline_name", "INSERT INTO timeline_names (shard, name, put) VALUES (?, ?, ?)"+forEver)
 	nameWritten = read("read_timeline_name", 1, "SELECT put FROM timeline_names WHERE shard = ? AND name = ?")
 	deleteName  = write("delete_timeline_name", "DELETE FROM timeline_names"+hiding+" WHERE shard = ? AND name = ?")
 	listNames   = read("list_timeline_names", namesPage, "SELECT name FROM timeline_names WHERE shard = ? AND name >= ? LIMIT ?")

@@ -14,8 +14,8 @@ import (
 // In a partition of timeline_payloads, references are at piece -1, with the referring timeline;
 // the pieces of the data begin at 0, without a timeline.
 var (
-	putData         = write("put_payload", "INSERT INTO timeline_payloads (key, piece, timeline, size, data) VALUES (?, ?, '', ?, ?)")
-	putReference    = write("put_payload_reference", "INSERT INTO timeline_payloads (key, piece, timeline) VALUES (?, -1, ?)")
+	putData         = write("put_payload", "INSERT INTO timeline_payloads (key, piece, timeline, size, data) VALUES (?, ?, '', ?, ?)"+forEver)
+	putReference    = write("put_payload_reference", "INSERT INTO timeline_payloads (key, piece, timeline) VALUES (?, -1, ?)"+forEver)
 	deleteReference = write("delete_payload_reference", "DELETE FROM timeline_payloads"+hiding+" WHERE key = ? AND piece = -1 AND timeline = ?")
 	deletePayload   = write("delete_payload", "DELETE FROM timeline_payloads"+hiding+" WHERE key = ? AND piece >= 0")
 	readData        = read("read_payload", 4, "SELECT size, data FROM timeline_payloads WHERE key = ? AND piece >= 0")

@@ -30,8 +30,8 @@ const (
 )
 
 var (
-	putEvent = write("put_event", "INSERT INTO timeline_events (timeline, bucket, part, time, id, event) VALUES (?, ?, ?, ?, ?, ?)")
-	putPiece = write("put_event_piece", "INSERT INTO timeline_pieces (timeline, bucket, part, time, id, piece, data) VALUES (?, ?, ?, ?, ?, ?, ?)")
+	putEvent = write("put_event", "INSERT INTO timeline_events (timeline, bucket, part, time, id, event) VALUES (?, ?, ?, ?, ?, ?)"+forEver)
+	putPiece = write("put_event_piece", "INSERT INTO timeline_pieces (timeline, bucket, part, time, id, piece, data) VALUES (?, ?, ?, ?, ?, ?, ?)"+forEver)
 )
 
 // A batch has entries of a call for one partition, or a part of them.

@@ -79,6 +79,7 @@ func TestShelf(t *testing.T) {
 		"events sent again out of order":          testResentLate,
 		"a client that goes away":                 testGoneAway,
 		"log of a start":                          testLogOfStart,
+		"tables with a time to live":              testDefaultTTL,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, session) })
 	}
@@ -196,6 +197,60 @@ func testLargeData(t *testing.T, session *cql.Session) {
 	put(t, s, e)
 	if got, err := s.Payload(t.Context(), key); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("%d bytes of %d, %v", len(got), len(data), err)
+	}
+}
+
+// testDefaultTTL: the default time to live of the tables ends the life of no row.
+func testDefaultTTL(t *testing.T, session *cql.Session) {
+	s := openShelf(t, session, Options{Node: "first"})
+	tables := []string{"timeline_events", "timeline_pieces", "timeline_payloads", "timeline_buckets", "timeline_names"}
+	life := func(sec int) {
+		for _, table := range tables {
+			cqltest.Must(t, session, fmt.Sprintf("ALTER TABLE %s WITH default_time_to_live = %d", table, sec))
+		}
+	}
+	life(1)
+	defer life(0)
+	p := partOf(t.Name(), 0)
+	data := bytes.Repeat([]byte("data"), inlineBytesMax)
+	apart := placed(p, 3, "apart", nil)
+	apart.Pointer, apart.Size, apart.Payload = timeline.PayloadKey{2}, len(data), data
+	put(t, s, placed(p, 1, "row", nil), placed(p, 2, "pieces", data))
+	put(t, s, apart)
+	if err := s.Mark(t.Context(), t.Name(), []int64{0}, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.SetHistory(t.Context(), t.Name(), 0, timeline.History{Version: 1}); err != nil {
+		t.Fatal(err)
+	}
+	awaitExpired(t, session)
+	if out := slice(t, s, p, plenty); len(out.Entries) != 3 || len(out.Entries[1].Data) != len(data) {
+		t.Errorf("%d events are left", len(out.Entries))
+	}
+	if got, err := s.Payload(t.Context(), apart.Pointer); err != nil || len(got) != len(data) {
+		t.Errorf("%d bytes of data are left, %v", len(got), err)
+	}
+	if marks, err := s.Marks(t.Context(), t.Name(), timeline.MinTime, timeline.MaxTime, timeline.Descending, 10); err != nil || len(marks) != 1 {
+		t.Errorf("marks %v, %v", marks, err)
+	}
+	if names, err := s.Names(t.Context(), t.Name(), "", 10); err != nil || len(names) != 1 {
+		t.Errorf("names %q, %v", names, err)
+	}
+}
+
+// awaitExpired waits until a row that was written last, without a time to live of its own, has expired.
+func awaitExpired(t *testing.T, session *cql.Session) {
+	t.Helper()
+	put := &cql.Statement{Name: "put_control", Text: "INSERT INTO timeline_names (shard, name) VALUES (?, ?)"}
+	look := &cql.Statement{Name: "look_for_control", Text: "SELECT name FROM timeline_names WHERE shard = ? AND name = ?"}
+	if err := session.Exec(t.Context(), put, time.Now().UnixMilli(), int32(-1), "control"); err != nil {
+		t.Fatal(err)
+	}
+	for there := true; there; {
+		var err error
+		if there, err = session.One(t.Context(), look, []any{int32(-1), "control"}, nil); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -36,6 +36,8 @@ func partKey() []cql.Column {
 const (
 	ofPart  = " WHERE timeline = ? AND bucket = ? AND part = ?"
 	inRange = " AND (time, id) >= (?, ?) AND (time, id) < (?, ?)"
+
+	forEver = " USING TTL 0" // overrides the table's default_time_to_live
 )
 
 // All reads and writes use a quorum of the local data center, so that every read sees all

@@ -27,7 +27,7 @@ var (
 	readTTLs = &cql.Statement{Name: "read_ttls", Level: cql.Everywhere,
 		Text: "SELECT TTL(value) FROM data_points WHERE key = ?"}
 	insertLegacyKey = &cql.Statement{Name: "insert_legacy_key", Level: cql.Quorum,
-		Text: "INSERT INTO row_key_index (key, column1, value) VALUES (?, ?, ?)"}
+		Text: "INSERT INTO row_key_index (key, column1, value) VALUES (?, ?, ?) USING TTL 0"}
 )
 
 // rows scans data_points.

@@ -16,9 +16,9 @@ var _ store.KeyValues = (*Keyspace)(nil)
 var (
 	readServiceKey  = &cql.Statement{Name: "read_service_key", Level: cql.Quorum, Text: "SELECT value, WRITETIME(value) FROM service_index WHERE service = ? AND service_key = ? AND key = ?"}
 	writeServiceKey = &cql.Statement{Name: "write_service_key", Prompt: true, Level: cql.Quorum,
-		Text: "INSERT INTO service_index (service, service_key, key, value) VALUES (?, ?, ?, ?)"}
+		Text: "INSERT INTO service_index (service, service_key, key, value) VALUES (?, ?, ?, ?) USING TTL 0"}
 	deleteServiceKey = &cql.Statement{Name: "delete_service_key", Prompt: true, Level: cql.Quorum, Text: "DELETE FROM service_index WHERE service = ? AND service_key = ? AND key = ?"}
-	touchService     = &cql.Statement{Name: "touch_service_key", Prompt: true, Level: cql.Quorum, Text: "INSERT INTO service_index (service, service_key, mtime) VALUES (?, ?, now()) USING TIMESTAMP ?"}
+	touchService     = &cql.Statement{Name: "touch_service_key", Prompt: true, Level: cql.Quorum, Text: "INSERT INTO service_index (service, service_key, mtime) VALUES (?, ?, now()) USING TTL 0 AND TIMESTAMP ?"}
 	listServiceKeys  = &cql.Statement{Name: "list_service_keys", Text: "SELECT service, service_key, key FROM service_index WHERE service = ? ALLOW FILTERING", Scan: true}
 	walkServiceKeys  = &cql.Statement{Name: "walk_service_keys", Text: "SELECT service, service_key, key FROM service_index", Scan: true}
 	listKeys         = &cql.Statement{Name: "list_keys", Level: cql.Quorum, Text: "SELECT key FROM service_index WHERE service = ? AND service_key = ? AND key >= ?"}

@@ -42,8 +42,8 @@ var (
 	readOwnSpecRow = &cql.Statement{Name: "read_varve_spec", Level: cql.Quorum, Text: readOwnSpecText}
 	anyMetricName  = &cql.Statement{Name: "any_metric_name", Level: cql.Quorum, Text: "SELECT value FROM string_index WHERE key = ? LIMIT 1"}
 
-	writeSpec     = &cql.Statement{Name: "write_spec", Level: cql.Quorum, Text: "INSERT INTO spec (spec_type, name, value) VALUES (?, ?, ?)"}
-	decideOwnSpec = &cql.Statement{Name: "decide_varve_spec", Text: "INSERT INTO varve_spec (name, value) VALUES (?, ?) IF NOT EXISTS"}
+	writeSpec     = &cql.Statement{Name: "write_spec", Level: cql.Quorum, Text: "INSERT INTO spec (spec_type, name, value) VALUES (?, ?, ?) USING TTL 0"}
+	decideOwnSpec = &cql.Statement{Name: "decide_varve_spec", Text: "INSERT INTO varve_spec (name, value) VALUES (?, ?) IF NOT EXISTS USING TTL 0"}
 
 	// Nothing depends on the results of these alone.
 	peekSpec       = &cql.Statement{Name: "peek_spec", Text: readSpecText}

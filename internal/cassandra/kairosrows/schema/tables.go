@@ -226,6 +226,9 @@ func (ks *Keyspace) noteOptions(found map[string]cql.Table) {
 		if !slices.ContainsFunc(definitions, func(d definition) bool { return d.Name == name }) {
 			continue
 		}
+		if sec := found[name].DefaultTTLSec; sec > 0 {
+			ks.note("table %s has default_time_to_live = %d, which applies to rows of other programs only: Varve writes each row with its own time to live, or with none", name, sec)
+		}
 		c := found[name].Compaction
 		if strings.HasSuffix(c["class"], "TimeWindowCompactionStrategy") && c["timestamp_resolution"] != "MILLISECONDS" {
 			ks.note("table %s is compacted by time windows of the wrong unit, because its timestamps are milliseconds: ALTER TABLE %s.%s WITH compaction = {..., 'timestamp_resolution': 'MILLISECONDS'}", name, ks.Name, name)
