@@ -121,6 +121,36 @@ func TestKeyspaceMadeAgain(t *testing.T) {
 	same(t, "after a restart", answer(t, s, "m", all()), "x: 1501672889000=2")
 }
 
+// TestDroppedColumn: somebody drops the column of the values, and adds it again. Cassandra hides what
+// is written to it from then on. Samples that are accepted meanwhile wait until the table is made anew.
+func TestDroppedColumn(t *testing.T) {
+	c := clustersConfig(t)
+	dropAfter(t, c)
+	c.Spool.Linger = 10 * time.Millisecond
+	fs := vfs.NewMem()
+	s := reopened(t, fs, c, nil)
+	put(t, s, "m", "x", map[int64]int64{1501672887000: 1})
+	flushed(t, s)
+	change(t, c, "ALTER TABLE "+c.Keyspace+".data_points DROP value")
+	change(t, c, "ALTER TABLE "+c.Keyspace+".data_points ADD value blob")
+	put(t, s, "m", "x", map[int64]int64{1501672889000: 2})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := s.Flush(ctx); err == nil {
+		t.Error("samples count as written")
+	}
+	if err := s.confirm(t.Context()); err == nil || !strings.Contains(err.Error(), "its column value was dropped") {
+		t.Errorf("it is confirmed: %v", err)
+	}
+	if lines, err := ask(t.Context(), s, "m", all()); !errors.As(err, new(*store.UnavailableError)) {
+		t.Errorf("it answers: %q, %v", lines, err)
+	}
+	change(t, c, "DROP TABLE "+c.Keyspace+".data_points")
+	s = reopened(t, fs, c, s)
+	flushed(t, s)
+	same(t, "after a restart", answer(t, s, "m", all()), "x: 1501672889000=2")
+}
+
 // TestWaitingSaysWhy: if Cassandra has been unreachable since the start, the errors of queries
 // and the status contain the cause.
 func TestWaitingSaysWhy(t *testing.T) {

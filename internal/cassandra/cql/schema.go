@@ -101,6 +101,28 @@ func (s *Session) Tables(ctx context.Context) (map[string]Table, error) {
 	return tables, nil
 }
 
+// A DroppedColumn was removed from a table, which may have a column of the same name again.
+type DroppedColumn struct {
+	Table, Name string
+	At          time.Time // values with an earlier write timestamp, or this one, are hidden for ever
+}
+
+var readDropped = &Statement{Name: "read_dropped_columns",
+	Text: "SELECT table_name, column_name, dropped_time FROM system_schema.dropped_columns WHERE keyspace_name = ?"}
+
+// DroppedColumns reads which columns were removed from the tables of the keyspace.
+func (s *Session) DroppedColumns(ctx context.Context) ([]DroppedColumn, error) {
+	rows := s.Query(ctx, readDropped, s.config.Keyspace)
+	var all []DroppedColumn
+	var c DroppedColumn
+	var at Millis
+	for rows.Scan(&c.Table, &c.Name, &at) {
+		c.At = time.UnixMilli(at.MS)
+		all = append(all, c)
+	}
+	return all, rows.Close()
+}
+
 var kindOrder = []string{"partition_key", "clustering", "static", "regular"}
 
 func compareColumns(a, b Column) int {

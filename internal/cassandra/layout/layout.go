@@ -105,7 +105,8 @@ type Options struct {
 type Keyspace interface {
 	Description() Description
 
-	// Confirm checks that rows still have the unit and width of when the keyspace was opened.
+	// Confirm checks that rows still have the unit and width of when the keyspace was opened, and
+	// that its tables keep what is written.
 	// After a *ChangedError nothing may be read or written until a later call returns nil.
 	Confirm(ctx context.Context) error
 
@@ -116,13 +117,19 @@ type Keyspace interface {
 }
 
 // A ChangedError means that a keyspace was created again with another row unit or width while
-// it was open: samples would be read, and written, at wrong times.
+// it was open: samples would be read, and written, at wrong times. Or that a table was changed so
+// that samples would be lost.
 type ChangedError struct {
 	Keyspace, Table  string
 	Name, Opened, Is string // a setting and its values
+
+	Fault *cql.TableError // the change of a table; then the other fields are empty
 }
 
 func (e *ChangedError) Error() string {
+	if e.Fault != nil {
+		return e.Fault.Error()
+	}
 	return fmt.Sprintf("keyspace %s, table %s: %s is %s, and was %s when the server opened the keyspace: the keyspace was created again, or the table was changed. "+
 		"If the new value is right, restart the server: it then writes the waiting samples by it. Otherwise restore the old value", e.Keyspace, e.Table, e.Name, e.Is, e.Opened)
 }

@@ -66,6 +66,9 @@ func open(ctx context.Context, session *cql.Session, config Config, now func() t
 	if err := ks.checkTables(found); err != nil {
 		return nil, err
 	}
+	if err := ks.checkDropped(ctx); err != nil {
+		return nil, err
+	}
 	if config.Role == RoleMeta {
 		return ks, ks.settleMeta(ctx, found)
 	}

@@ -326,11 +326,18 @@ func (ks *Keyspace) decideOwn(ctx context.Context, name, mine string) (string, e
 // its tables, or drop and create the keyspace again, while the process runs. Confirm restores
 // missing rows, before metrics without them make the keyspace LEGACY; in a read-only keyspace
 // it treats missing rows as unchanged. If a row has changed, the error is a
-// *layout.ChangedError.
+// *layout.ChangedError. So it is if a column was dropped: see checkDropped.
 //
-// Usually Confirm makes two reads at the configured consistency. If they find a difference, it
-// reads again at a quorum, since the replica that answered may be stale.
+// Usually Confirm makes two reads at the configured consistency, and one of the schema. If the two
+// find a difference, it reads again at a quorum, since the replica that answered may be stale.
 func (ks *Keyspace) Confirm(ctx context.Context) error {
+	err := ks.checkDropped(ctx)
+	if fault, ok := errors.AsType[*cql.TableError](err); ok {
+		return &layout.ChangedError{Fault: fault}
+	}
+	if err != nil {
+		return err
+	}
 	if same, err := ks.looksSame(ctx); err != nil || same {
 		return err
 	}

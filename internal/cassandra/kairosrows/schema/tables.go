@@ -3,9 +3,11 @@ package schema
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"varve/internal/cassandra/cql"
 )
@@ -146,6 +148,38 @@ func wayOut(name string, t cql.Table) string {
 		return "it is not a table of this version of Varve; rename or drop it"
 	}
 	return "it is not KairosDB's table of that name; name another keyspace"
+}
+
+// checkDropped refuses a table of which a column was dropped, and added again. Cassandra hides all
+// values of such a column that have a write timestamp before the drop. It takes write timestamps for
+// microseconds, and those of KairosDB's tables are milliseconds: whatever is written to the column
+// would be acknowledged, and lost.
+func (ks *Keyspace) checkDropped(ctx context.Context) error {
+	dropped, err := ks.Session.DroppedColumns(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range dropped {
+		i := slices.IndexFunc(definitions, func(d definition) bool { return d.Name == c.Table })
+		if i < 0 || !ks.uses(definitions[i]) || !definitions[i].needs(c.Name) || c.At.UnixMicro() < ks.now().UnixMilli() {
+			continue
+		}
+		return &cql.TableError{Keyspace: ks.Name, Table: c.Table,
+			Problem: fmt.Sprintf("its column %s was dropped at %s, and Cassandra hides what is written to a column of that name since then, because write timestamps are milliseconds here", c.Name, c.At.UTC().Format(time.RFC3339)),
+			WayOut:  "drop the whole table, and create it as docs/formats/kairosdb-cassandra.md says, or restart a server that may create tables; then run varve repair"}
+	}
+	return nil
+}
+
+// needs reports whether values of a column are read that have write timestamps in milliseconds.
+func (d definition) needs(column string) bool {
+	switch d.Name {
+	case rowKeysTable:
+		return column == "mtime"
+	case DataPoints, specTable, serviceIndexTable, varveRowStateTable:
+		return slices.ContainsFunc(d.Columns, func(c cql.Column) bool { return c.Name == column })
+	}
+	return false // the other index tables, and varve_spec, which lightweight transactions write
 }
 
 // uses reports whether the role of the keyspace needs the table.
