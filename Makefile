@@ -26,7 +26,7 @@ build: ## build bin/varve
 	go build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/varve ./cmd/varve
 
 package: ## build archives, Debian packages, SBOMs and checksums in dist/, for TARGETS
-	go run ./internal/packaging -out dist $(if $(TARGETS),-targets $(TARGETS))
+	go run ./tools/packaging -out dist $(if $(TARGETS),-targets $(TARGETS))
 
 test: ## run all tests; with Java and Maven, start a Cassandra node for them
 	scripts/cassandra.sh with go test -p $(ATONCE) -timeout 20m ./...
@@ -96,7 +96,7 @@ COUNT ?= 40
 LIMIT ?= 30m
 mutants: ## mutate the code of PKG in COUNT places, chosen by SEED; list the mutants that no test detects
 	@test -n "$(PKG)" || { echo 'usage: make mutants PKG=./internal/wal [SEED=1] [COUNT=40] [LIMIT=30m] [TESTS="./internal/..."] [RUN=regexp] [SKIP=n] [JOBS=n]'; exit 2; }
-	go run ./internal/mutants -seed $(SEED) -count $(COUNT) -limit $(LIMIT) \
+	go run ./tools/mutants -seed $(SEED) -count $(COUNT) -limit $(LIMIT) \
 		$(if $(TESTS),-tests "$(TESTS)") $(if $(RUN),-run '$(RUN)') $(if $(SKIP),-skip $(SKIP)) $(if $(JOBS),-jobs $(JOBS)) $(PKG)
 
 lint: ## run gofmt, go vet and staticcheck

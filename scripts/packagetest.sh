@@ -197,7 +197,7 @@ if [ $# -ge 2 ]; then
 else
 	cd "$(dirname "$0")/.."
 	for version in 0.0.1 0.0.2; do
-		go run ./internal/packaging -version $version -targets "linux/$(dpkg --print-architecture)" -out "$here/$version" >/dev/null
+		go run ./tools/packaging -version $version -targets "linux/$(dpkg --print-architecture)" -out "$here/$version" >/dev/null
 	done
 	cp "$here"/0.0.1/*.deb "$here/share/old.deb"
 	cp "$here"/0.0.2/*.deb "$here/share/new.deb"

@@ -43,18 +43,18 @@ var bans = []ban{
 		why:      "files are reached through vfs, so that crash tests can run in memory",
 	},
 	{
-		packages: []string{"internal/", "cmd/"},
+		packages: []string{"internal/", "cmd/", "tools/"},
 		imports:  []string{"log", "C", "gopkg.in/yaml.v3", "github.com/prometheus/client_golang/prometheus/promauto"},
 		why:      "use log/slog, pure Go, go.yaml.in/yaml/v3 and a registry that is passed in",
 	},
 	{
-		packages: []string{"internal/", "cmd/"},
+		packages: []string{"internal/", "cmd/", "tools/"},
 		imports:  []string{"github.com/apache/cassandra-gocql-driver/v2"},
 		except:   []string{"internal/cassandra/cql", "internal/originals"},
 		why:      "Cassandra is reached through package cql",
 	},
 	{
-		packages: []string{"internal/", "cmd/"},
+		packages: []string{"internal/", "cmd/", "tools/"},
 		imports:  []string{"testing"},
 		except: []string{"internal/store/storetest", "internal/timeline/timelinetest", "internal/ingest/ingesttest", "internal/graphite/graphitetest", "internal/originals", "e2e/",
 			"internal/units/unitstest", "internal/server/tlstest", "internal/cassandra/cql/cqltest", "internal/cassandra/kairosrows/kairosrowstest", "internal/cassandra/kairosrows/keyspacetest"},

@@ -315,7 +315,7 @@ func TestIdentify(t *testing.T) {
 const dependenciesHead = "# Dependencies\n\n" +
 	"Varve's binary contains these modules, under these licences; [go.mod](../go.mod) has their versions. Packages carry the texts of the\n" +
 	"licences, and a list of what is in the binary (SBOM, CycloneDX). All licences are permissive: they ask that the texts are passed on.\n" +
-	"This page is generated: `go test ./internal/packaging -run TestDependencies -update`.\n\n" +
+	"This page is generated: `go test ./tools/packaging -run TestDependencies -update`.\n\n" +
 	"| module | licence |\n|---|---|\n"
 
 // permissive are the licences that a module may have without further review.

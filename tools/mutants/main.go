@@ -2,7 +2,7 @@
 // one place of the code at a time, runs the tests, and lists the changes that made no
 // test fail.
 //
-//	go run ./internal/mutants -seed 7 -count 40 ./internal/wal
+//	go run ./tools/mutants -seed 7 -count 40 ./internal/wal
 //
 // A mutant is one change of one place: a comparison with a changed boundary or
 // reversed, && and || swapped, a condition negated, a constant changed by one or set

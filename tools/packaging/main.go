@@ -2,7 +2,7 @@
 // platform, Debian packages, lists of their contents (SBOM, licences), and checksums. It
 // needs only Go. The same commit and toolchain give the same bytes.
 //
-//	go run ./internal/packaging -out dist
+//	go run ./tools/packaging -out dist
 package main
 
 import (
