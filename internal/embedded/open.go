@@ -242,9 +242,7 @@ func (s *Store) nextPath() (number uint64, path string) {
 	return number, s.filePath(number)
 }
 
-func (s *Store) filePath(number uint64) string {
-	return s.fs.PathJoin(s.dir, datadir.Blocks, datadir.BlockName(number))
-}
+func (s *Store) filePath(number uint64) string { return datadir.BlockPath(s.fs, s.dir, number) }
 
 func (s *Store) openDir() error {
 	if err := s.fs.MkdirAll(s.path(datadir.Blocks), 0o750); err != nil {

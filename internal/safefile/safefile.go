@@ -1,6 +1,6 @@
 // Package safefile replaces small files atomically: a crash leaves either the old or the new
-// one. It also reads and removes small files, copies files, and makes the names in a directory
-// durable.
+// one. It also reads and removes small files, copies files, lists directories, and makes the names
+// in them durable.
 package safefile
 
 import (
@@ -74,6 +74,15 @@ func ReadRegular(path string, most int64) ([]byte, error) {
 		return nil, fmt.Errorf("%s has %d bytes; want at most %d", path, info.Size(), most)
 	}
 	return os.ReadFile(path)
+}
+
+// List lists the names in a directory, none if it does not exist.
+func List(fsys vfs.FS, dir string) ([]string, error) {
+	names, err := fsys.List(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return names, err
 }
 
 // SyncDir makes the names in a directory durable.

@@ -149,3 +149,20 @@ func TestRemove(t *testing.T) {
 		}
 	}
 }
+
+// TestList: a directory that does not exist has no names, and other failures are errors.
+func TestList(t *testing.T) {
+	mem := crashfs.New()
+	if err := Replace(mem, "dir", nil); err != nil {
+		t.Fatal(err)
+	}
+	if names, err := List(mem, ""); err != nil || len(names) != 1 || names[0] != "dir" {
+		t.Errorf("%v, %v", names, err)
+	}
+	if names, err := List(mem, "none"); err != nil || len(names) > 0 {
+		t.Errorf("a missing directory: %v, %v", names, err)
+	}
+	if names, err := List(mem, "dir"); err == nil {
+		t.Errorf("a file: %v", names)
+	}
+}

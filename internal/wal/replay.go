@@ -3,11 +3,11 @@ package wal
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"varve/internal/safefile"
 	"varve/internal/store"
 )
 
@@ -209,8 +209,8 @@ func (w *window) header(s Segment) (h readHeader, err error) {
 
 // Segments lists the segments in dir, ascending. A missing directory has none.
 func Segments(fsys vfs.FS, dir string) ([]Segment, error) {
-	names, err := fsys.List(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	names, err := safefile.List(fsys, dir)
+	if err != nil {
 		return nil, fmt.Errorf("list log directory %s: %w", dir, err)
 	}
 	var segments []Segment

@@ -117,8 +117,8 @@ func (b *backup) path(name string) string { return b.fs.PathJoin(b.tmp, name) }
 // the block files that it links, for ever. One that is locked is being made by another
 // server, which has the same directory for its backups.
 func (b *backup) removeUnfinished() error {
-	names, err := b.fs.List(b.parent)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	names, err := safefile.List(b.fs, b.parent)
+	if err != nil {
 		return err
 	}
 	for _, name := range names {
@@ -172,8 +172,8 @@ func (b *backup) removeAbandoned(name string) error {
 
 // room refuses one backup too many.
 func (b *backup) room() error {
-	names, err := b.fs.List(b.parent)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	names, err := safefile.List(b.fs, b.parent)
+	if err != nil {
 		return err
 	}
 	if len(names) >= MaxBackups {
@@ -295,7 +295,7 @@ func (b *backup) blockFile(f *blockfile.File) error {
 	if err := b.ctx.Err(); err != nil {
 		return err
 	}
-	dst := b.fs.PathJoin(b.path(datadir.Blocks), datadir.BlockName(f.Number))
+	dst := datadir.BlockPath(b.fs, b.tmp, f.Number)
 	if err := b.fs.Link(f.Path, dst); err != nil {
 		if err := safefile.Copy(b.fs, f.Path, dst); err != nil {
 			return err

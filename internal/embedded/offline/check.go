@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"varve/internal/model"
 	"varve/internal/record"
 	"varve/internal/rowtime"
+	"varve/internal/safefile"
 	"varve/internal/wal"
 )
 
@@ -224,8 +224,8 @@ type checker struct {
 	manifest  map[uint64]catalogue.File
 	meta      catalogue.Meta
 	deletions []*record.Deletion
-	kinds     []model.Kind // by series id, 0 = none
-	uncounted int64        // series with ids that no checkpoint has counted
+	kinds
+	uncounted int64 // series with ids that no checkpoint has counted
 
 	report   *CheckReport
 	progress CheckProgress
@@ -281,38 +281,10 @@ func (c *checker) read(doing string, n int64) error {
 	return c.ctx.Err()
 }
 
-// kind returns the kind of a series, 0 if there is none.
-func (c *checker) kind(id model.SeriesNumber) model.Kind {
-	if int(id) >= len(c.kinds) {
-		return 0
-	}
-	return c.kinds[id]
-}
-
-func (c *checker) define(id model.SeriesNumber, k model.Kind) {
-	if n := int(id) + 1; n > len(c.kinds) {
-		c.kinds = append(slices.Grow(c.kinds, n-len(c.kinds)), make([]model.Kind, n-len(c.kinds))...)
-	}
-	c.kinds[id] = k
-}
-
-// definitions defines the series that a batch introduces. It returns how many they are, and the samples.
-func (c *checker) definitions(batch []byte) (samples []byte, series int64, err error) {
-	samples, err = record.Definitions(batch, func(d record.Definition) error {
-		series++
-		s, err := model.ParseKey(d.Key)
-		if err == nil {
-			c.define(d.ID, s.Type.Kind())
-		}
-		return err
-	})
-	return samples, series, err
-}
-
 // list returns the sorted names in a directory of the store, none if it is missing.
 func (c *checker) list(dir string) ([]string, error) {
-	names, err := c.fs.List(c.fs.PathJoin(c.dir, dir))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	names, err := safefile.List(c.fs, c.fs.PathJoin(c.dir, dir))
+	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", dir, err)
 	}
 	slices.Sort(names)

@@ -24,6 +24,7 @@ import (
 	"varve/internal/model"
 	"varve/internal/record"
 	"varve/internal/rowtime"
+	"varve/internal/safefile"
 	"varve/internal/store"
 	"varve/internal/wal"
 )
@@ -186,7 +187,7 @@ func TestCheckFinds(t *testing.T) {
 		},
 		{
 			"a file of somebody else",
-			func(d *data) { d.done(); d.must(writeText(d.fs, "data/blocks/notes", "text")) },
+			func(d *data) { d.done(); d.must(safefile.Replace(d.fs, "data/blocks/notes", []byte("text"))) },
 			"", "blocks/notes is not a file of this store",
 		},
 		{
@@ -199,7 +200,7 @@ func TestCheckFinds(t *testing.T) {
 		},
 		{
 			"a table of the catalogue that a crash has left",
-			func(d *data) { d.done(); d.must(writeText(d.fs, "data/catalogue/999999.sst", "text")) },
+			func(d *data) { d.done(); d.must(safefile.Replace(d.fs, "data/catalogue/999999.sst", []byte("text"))) },
 			"", "catalogue/999999.sst is not in use: a crash left it, and the next start removes it",
 		},
 		{
@@ -468,7 +469,7 @@ func TestFindingsAreBounded(t *testing.T) {
 func TestCheckWithoutCatalogue(t *testing.T) {
 	d := newData(t).file(1, files, longs(1000, 5)).file(2, files, longs(1000, 7), doubles(1000, 1)).file(3, files, longs(1000, 5))
 	d.log(record.TypeBatch, batch(nil, 9)).log(record.TypeDeletion, []byte("abc")).done().flip(blockPath(1), -20)
-	d.must(writeText(d.fs, "data/blocks/notes", "text"))
+	d.must(safefile.Replace(d.fs, "data/blocks/notes", []byte("text")))
 	names, err := d.fs.List("data/catalogue")
 	d.must(err)
 	for _, name := range names {

@@ -36,7 +36,7 @@ func NewerRemedy(fs vfs.FS, path string) string {
 
 // blockFile checks one file of the manifest.
 func (c *checker) blockFile(number uint64, meta catalogue.File) error {
-	path := c.fs.PathJoin(c.dir, datadir.Blocks, datadir.BlockName(number))
+	path := datadir.BlockPath(c.fs, c.dir, number)
 	f, err := blockfile.Open(c.fs, path, number, blockfile.NewCache(0))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

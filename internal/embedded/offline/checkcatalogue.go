@@ -24,12 +24,7 @@ const catalogueRemedy = "only the catalogue has this data: restore the last back
 
 // catalogueLost reports a catalogue that cannot be opened.
 func (c *checker) catalogueLost(fault error) {
-	c.find(Finding{
-		File: c.fs.PathJoin(c.dir, datadir.Catalogue), Offset: -1, part: partCatalogue,
-		Problem: catalogue.FirstLine(fault),
-		Cost:    "the names of all series: no sample can be assigned to its series, and the server does not start",
-		Remedy:  catalogueRemedy,
-	})
+	c.findRow(catalogue.FirstLine(fault), "the names of all series: no sample can be assigned to its series, and the server does not start")
 }
 
 // tables verifies the checksum of every block of every live table of the
@@ -144,15 +139,14 @@ func (c *checker) findRow(problem, cost string) {
 func (c *checker) metaRows() {
 	for name, into := range map[string]any{"spec": &catalogue.Spec{}, "store": &c.meta} {
 		raw, closer, err := c.rows.Get(catalogue.MetaKey(name))
+		if err == nil {
+			c.report.Rows++
+			err = json.Unmarshal(raw, into)
+			closer.Close()
+		}
 		if err != nil {
 			c.findRow(fmt.Sprintf("row %q: %v", name, err), "the settings that the store was created with, or where its log begins: the server does not start")
-			continue
 		}
-		c.report.Rows++
-		if err := json.Unmarshal(raw, into); err != nil {
-			c.findRow(fmt.Sprintf("row %q: %v", name, err), "the settings that the store was created with, or where its log begins: the server does not start")
-		}
-		closer.Close()
 	}
 }
 

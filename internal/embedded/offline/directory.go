@@ -17,6 +17,7 @@ import (
 	"varve/internal/embedded/catalogue"
 	"varve/internal/embedded/datadir"
 	"varve/internal/rowtime"
+	"varve/internal/safefile"
 	"varve/internal/store"
 	"varve/internal/wal"
 )
@@ -64,9 +65,9 @@ func Open(fs vfs.FS, path string) (*Directory, error) {
 
 // lacksCatalogue reports whether the directory has block files or a log, which need a catalogue.
 func (d *Directory) lacksCatalogue() bool {
-	blocks, err := d.fs.List(d.fs.PathJoin(d.path, datadir.Blocks))
+	blocks, err := safefile.List(d.fs, d.fs.PathJoin(d.path, datadir.Blocks))
 	segments, unread := wal.Segments(d.fs, d.fs.PathJoin(d.path, datadir.Log))
-	return len(blocks) > 0 || len(segments) > 0 || unread != nil || err != nil && !errors.Is(err, os.ErrNotExist)
+	return len(blocks) > 0 || len(segments) > 0 || unread != nil || err != nil
 }
 
 // Close gives the directory back.
@@ -81,7 +82,7 @@ func (d *Directory) Close() error {
 func (d *Directory) width() rowtime.Spec { return rowtime.Spec{Width: d.catalogue.Spec.RowWidthMS} }
 
 func (d *Directory) blockPath(number uint64) string {
-	return d.fs.PathJoin(d.path, datadir.Blocks, datadir.BlockName(number))
+	return datadir.BlockPath(d.fs, d.path, number)
 }
 
 // readable returns why the catalogue cannot be read, and the way out.

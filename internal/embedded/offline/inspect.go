@@ -309,7 +309,7 @@ type logContent struct {
 	segments map[wal.Segment]*logSegment
 	list     *table // of the records; nil if they are not listed
 
-	kinds checker
+	kinds kinds
 	batch store.Batch
 }
 
@@ -346,7 +346,7 @@ func (l *logContent) add(n wal.Segment, typ byte, payload []byte) error {
 
 // logRecord describes one record; series are new ones, or of a deletion those
 // that it hides samples of.
-func logRecord(kinds *checker, batch *store.Batch, typ byte, payload []byte) (what string, series, samples int64) {
+func logRecord(kinds *kinds, batch *store.Batch, typ byte, payload []byte) (what string, series, samples int64) {
 	switch typ {
 	case record.TypeBatch:
 		rest, series, err := kinds.definitions(payload)

@@ -21,6 +21,7 @@ import (
 	"varve/internal/embedded/datadir"
 	"varve/internal/model"
 	"varve/internal/record"
+	"varve/internal/safefile"
 )
 
 var update = flag.Bool("update", false, "rewrite testdata after a change of a text, for a review")
@@ -51,8 +52,8 @@ func shown(t *testing.T) *data {
 		log(record.TypeDeletion, []byte("abc")).log(record.TypeBatch, batch([]record.Definition{{ID: 78, Key: "x"}}))
 	d.done()
 	d.must(d.fs.MkdirAll("data/timelines", 0o755))
-	d.must(writeText(d.fs, "data/timelines/one", strings.Repeat("x", 3000)))
-	d.must(writeText(d.fs, "data/timelines/two", strings.Repeat("x", 1000)))
+	d.must(safefile.Replace(d.fs, "data/timelines/one", []byte(strings.Repeat("x", 3000))))
+	d.must(safefile.Replace(d.fs, "data/timelines/two", []byte(strings.Repeat("x", 1000))))
 	return d
 }
 
@@ -110,7 +111,7 @@ func TestOverviewWithoutTimelines(t *testing.T) {
 	for bytes, want := range []string{"", "Timelines beside them: 1 bytes"} { // in this order: nothing removes the folder
 		if bytes > 0 {
 			d.must(d.fs.MkdirAll("data/timelines", 0o755))
-			d.must(writeText(d.fs, "data/timelines/one", strings.Repeat("x", bytes)))
+			d.must(safefile.Replace(d.fs, "data/timelines/one", []byte(strings.Repeat("x", bytes))))
 		}
 		dir := d.open()
 		var got strings.Builder

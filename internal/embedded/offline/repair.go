@@ -236,7 +236,7 @@ func (r *repair) makeBlocks() error {
 // may be an old state, as where its log has lost its end, and the others may have all samples.
 func (r *repair) setAside() error {
 	for _, n := range r.unlisted {
-		path := r.fs.PathJoin(r.dir, datadir.Blocks, datadir.BlockName(n))
+		path := datadir.BlockPath(r.fs, r.dir, n)
 		if err := r.quarantine(path, nil, "none; it was not in the list of block files, which may be older than the file", vfs.FS.Rename); err != nil {
 			return err
 		}
@@ -255,8 +255,8 @@ func (r *repair) nextNumber(manifest map[uint64]catalogue.File) (uint64, error) 
 		top = max(top, n)
 	}
 	for _, dir := range []string{datadir.Blocks, datadir.Quarantine} {
-		names, err := r.fs.List(r.fs.PathJoin(r.dir, dir))
-		if err != nil && (dir == datadir.Blocks || !errors.Is(err, fs.ErrNotExist)) {
+		names, err := safefile.List(r.fs, r.fs.PathJoin(r.dir, dir))
+		if err != nil {
 			return 0, fmt.Errorf("list block files in %s: %w", dir, err)
 		}
 		for _, name := range names {
@@ -269,7 +269,7 @@ func (r *repair) nextNumber(manifest map[uint64]catalogue.File) (uint64, error) 
 }
 
 func (r *repair) blockFile(c *catalogue.Catalogue, number uint64, m catalogue.File, next uint64) error {
-	path := r.fs.PathJoin(r.dir, datadir.Blocks, datadir.BlockName(number))
+	path := datadir.BlockPath(r.fs, r.dir, number)
 	s, err := r.salvage(path, m, next)
 	if err != nil {
 		return err
@@ -425,8 +425,9 @@ func (r *repair) quarantine(path string, findings []Finding, result string, put 
 	if result != "" {
 		fmt.Fprintf(&b, "\nresult: %s\n", result)
 	}
-	if err := writeText(r.fs, r.fs.PathJoin(dir, name+".txt"), b.String()); err != nil {
-		return err
+	text := r.fs.PathJoin(dir, name+".txt")
+	if err := safefile.Replace(r.fs, text, []byte(b.String())); err != nil {
+		return fmt.Errorf("write %s: %w", text, err)
 	}
 	return errors.Join(safefile.SyncDir(r.fs, dir), safefile.SyncDir(r.fs, r.dir))
 }
@@ -485,18 +486,6 @@ func (r *repair) equal(a, b string) bool {
 		left -= n
 	}
 	return r.ctx.Err() == nil
-}
-
-func writeText(disk vfs.FS, path, text string) error {
-	f, err := disk.Create(path, vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	_, err = io.WriteString(f, text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return nil
 }
 
 // log salvages every record of a damaged log that can be read.

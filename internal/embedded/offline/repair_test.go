@@ -21,6 +21,7 @@ import (
 	"varve/internal/embedded/datadir"
 	"varve/internal/model"
 	"varve/internal/record"
+	"varve/internal/safefile"
 	"varve/internal/wal"
 )
 
@@ -32,7 +33,7 @@ func broken(t *testing.T) *data {
 	d.file(4, files, longs(1000, 7)).file(7, files, doubles(1000, 3))
 	d.log(record.TypeBatch, batch(nil, 0)).log(record.TypeBatch, batch(nil, 0, 0)).done()
 	d.must(d.fs.Remove(blockPath(4)))
-	d.must(writeText(d.fs, "data/blocks/notes", "text"))
+	d.must(safefile.Replace(d.fs, "data/blocks/notes", []byte("text")))
 	return d.flip(blockPath(2), 40).flip("data/log/0000000001.wal", 50)
 }
 
@@ -163,7 +164,7 @@ func TestRepairKeepsWhatIsInQuarantine(t *testing.T) {
 	d.must(d.fs.MkdirAll("data/quarantine", 0o750))
 	earlier := map[string]string{"0000000002.blk": "earlier", "0000000002.blk.txt": "text of it", "0000000001.wal": d.read("data/log/0000000001.wal"), "0000000001.wal.tmp": "half"}
 	for name, text := range earlier {
-		d.must(writeText(d.fs, "data/quarantine/"+name, text))
+		d.must(safefile.Replace(d.fs, "data/quarantine/"+name, []byte(text)))
 	}
 	damaged := d.read(blockPath(2))
 	if r, err := Repair(t.Context(), d.fs, "data", RepairOptions{Now: now}, d.salvageLog); err != nil || !r.Clean() {
@@ -321,7 +322,7 @@ func TestUnrepairable(t *testing.T) {
 	// Timelines are not repaired, which is said.
 	d = newData(t).done()
 	d.must(d.fs.MkdirAll("data/timelines", 0o755))
-	d.must(writeText(d.fs, "data/timelines/000001.sst", "text"))
+	d.must(safefile.Replace(d.fs, "data/timelines/000001.sst", []byte("text")))
 	said := ""
 	r, err := Repair(t.Context(), d.fs, "data", RepairOptions{Say: func(s string) { said += s + "\n" }}, d.salvageLog)
 	if err != nil || len(r.Findings) != 1 || !strings.Contains(said, "data/timelines/000001.sst: not repaired: "+timelinesRemedy) {
@@ -430,7 +431,7 @@ func TestBackup(t *testing.T) {
 	make := func() (*data, []*blockfile.File) {
 		d := newData(t).file(1, files, longs(1000, 5)).file(3, files, longs(1000, 50)).done()
 		for _, name := range []string{"0000000002.wal", "0000000003.wal", "0000000004.wal"} {
-			d.must(writeText(d.fs, "data/log/"+name, "segment "+name[:10]))
+			d.must(safefile.Replace(d.fs, "data/log/"+name, []byte("segment "+name[:10])))
 		}
 		dir := d.open()
 		open, err := dir.openFiles()

@@ -3,10 +3,8 @@ package offline
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"regexp"
 	"slices"
 	"strings"
@@ -19,6 +17,7 @@ import (
 	"varve/internal/embedded/catalogue"
 	"varve/internal/embedded/datadir"
 	"varve/internal/model"
+	"varve/internal/safefile"
 	"varve/internal/units"
 )
 
@@ -78,8 +77,8 @@ func (d *Directory) Space(ctx context.Context, o SpaceOptions) (*SpaceReport, er
 // TimelineBytes is what the files of the timelines beside the store in path take.
 func TimelineBytes(files vfs.FS, path string) (sum int64, err error) {
 	dir := files.PathJoin(path, datadir.Timelines)
-	names, err := files.List(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	names, err := safefile.List(files, dir)
+	if err != nil {
 		return 0, fmt.Errorf("list timelines: %w", err)
 	}
 	for _, name := range names {
@@ -228,11 +227,7 @@ func biggest(rows map[string]*SpaceRow, top int, scale float64) []SpaceRow {
 // WriteText renders a report for people.
 func (r *SpaceReport) WriteText(to io.Writer) error {
 	w := &strings.Builder{}
-	files := fmt.Sprintf("%d block files", r.Files)
-	if r.Files == 1 {
-		files = "1 block file"
-	}
-	fmt.Fprintf(w, "%s, %s, %s, %s bytes a sample\n", files, sizeText(r.FileBytes), units.Count(r.Samples, "sample"), ratioText(r.FileBytes, r.Samples))
+	fmt.Fprintf(w, "%s, %s, %s, %s bytes a sample\n", units.Count(r.Files, "block file"), sizeText(r.FileBytes), units.Count(r.Samples, "sample"), ratioText(r.FileBytes, r.Samples))
 	if r.PagesRead < r.Pages {
 		fmt.Fprintf(w, "estimated from %d of %d pages\n", r.PagesRead, r.Pages)
 	}
