@@ -192,7 +192,7 @@ func (l *Lease) Check() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.node.now()
-	if l.gone || now.Sub(l.began) >= l.life || now.Round(0).Sub(l.began.Round(0)) >= l.life {
+	if l.gone || work.Elapsed(l.began, now) >= l.life {
 		return ErrLost
 	}
 	return nil

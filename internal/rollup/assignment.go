@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"varve/internal/store"
+	"varve/internal/work"
 )
 
 // Where nodes are listed: one list of KairosDB nodes and one of Varve nodes. The key is
@@ -130,20 +131,13 @@ func (a *assignments) beat(ctx context.Context, ids []string) error {
 func (a *assignments) renewed(at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if elapsed(a.beatAt, at) >= beatLife {
+	if work.Elapsed(a.beatAt, at) >= beatLife {
 		a.unsure = map[string]bool{}
 		for id := range a.since {
 			a.unsure[id] = true
 		}
 	}
 	a.beatAt = at
-}
-
-// elapsed is the time between two readings of the clock: the larger of the wall-clock
-// and the monotonic difference. The monotonic clock may stop while the machine sleeps,
-// and the wall clock may be set back.
-func elapsed(from, to time.Time) time.Duration {
-	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
 }
 
 // lookForTwin reports a process that has renewed this node's entry since this process saw its own
@@ -349,7 +343,7 @@ func (a *assignments) review(ctx context.Context, id string, m members) error {
 // found claims a new task before other nodes can know of it.
 func (a *assignments) found(ctx context.Context, id string) error {
 	a.mu.Lock()
-	rest := a.kairos != "" || elapsed(a.beatAt, a.now()) >= beatLife
+	rest := a.kairos != "" || work.Elapsed(a.beatAt, a.now()) >= beatLife
 	a.mu.Unlock()
 	if rest {
 		return nil
@@ -420,7 +414,7 @@ func (a *assignments) owns(id string) bool {
 	defer a.mu.Unlock()
 	since, ok := a.since[id]
 	now := a.now()
-	return ok && !a.unsure[id] && now.Sub(since) >= claimPause && elapsed(a.beatAt, now) < beatLife
+	return ok && !a.unsure[id] && now.Sub(since) >= claimPause && work.Elapsed(a.beatAt, now) < beatLife
 }
 
 // confirm reads again whether this process runs a task.

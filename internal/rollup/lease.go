@@ -81,7 +81,7 @@ func (s *Scheduler) awaitLease(ctx context.Context, id string, without bool) (Le
 			return nil, context.Cause(ctx)
 		}
 		now := s.now()
-		away += min(elapsed(last, now), leaseAttempt)
+		away += min(work.Elapsed(last, now), leaseAttempt)
 		last = now
 		switch {
 		case errors.Is(err, ErrHeld):

@@ -178,21 +178,3 @@ func TestResultsAfterAStandstill(t *testing.T) {
 {host=a,saved_from=src} 2000-01-01T00:03 5`)
 	})
 }
-
-// The machine may sleep, which may stop the monotonic clock, and the wall clock may be
-// set back.
-func TestElapsed(t *testing.T) {
-	now := time.Now()
-	for _, test := range []struct {
-		from, to time.Time
-		want     time.Duration
-	}{
-		{now, now.Add(time.Second), time.Second},
-		{now.Round(0), now.Round(0).Add(time.Minute), time.Minute},
-		{now, now.Add(-time.Second), -time.Second},
-	} {
-		if got := elapsed(test.from, test.to); got != test.want {
-			t.Errorf("from %v to %v: %v, want %v", test.from, test.to, got, test.want)
-		}
-	}
-}

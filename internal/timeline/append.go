@@ -430,7 +430,7 @@ func (a *appending) store() error {
 		return err
 	}
 	for range marksAgainMax {
-		if elapsed(begun, a.e.now()) < a.e.markLife() {
+		if work.Elapsed(begun, a.e.now()) < a.e.markLife() {
 			return nil
 		}
 		begun = a.e.now()

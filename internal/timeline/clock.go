@@ -34,13 +34,6 @@ type clock struct {
 	right int64 // origin of the clock when it was set, see interval
 }
 
-// elapsed is the time between two readings of the clock: the larger of the wall-clock and the
-// monotonic difference. The monotonic clock may stop while the machine sleeps, and the wall clock may
-// be set back.
-func elapsed(from, to time.Time) time.Duration {
-	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
-}
-
 // A SetBack says that write timestamps went back, because the clock was set back by much. The zero
 // value says that they never did.
 type SetBack struct {

@@ -119,7 +119,7 @@ func (l *line) known() known {
 // unless upTo is beyond the horizon of a history that is read now.
 func (e *Engine) layout(ctx context.Context, l *line, upTo int64) (known, error) {
 	k := l.known()
-	if age := elapsed(k.read, e.now()); age >= 0 && age <= e.poll() && e.serves(l, k.read, upTo) && k.Version > 0 {
+	if age := work.Elapsed(k.read, e.now()); age >= 0 && age <= e.poll() && e.serves(l, k.read, upTo) && k.Version > 0 {
 		return k, nil
 	}
 	fresh, err := e.refresh(ctx, l)
@@ -127,7 +127,7 @@ func (e *Engine) layout(ctx context.Context, l *line, upTo int64) (known, error)
 		return fresh, nil
 	}
 	// While the storage is unavailable, the known history is used for up to the lead time.
-	if age := elapsed(k.read, e.now()); k.Version > 0 && age >= 0 && age <= e.config.LeadTime && e.serves(l, k.read, upTo) && ctx.Err() == nil {
+	if age := work.Elapsed(k.read, e.now()); k.Version > 0 && age >= 0 && age <= e.config.LeadTime && e.serves(l, k.read, upTo) && ctx.Err() == nil {
 		return k, nil
 	}
 	return known{}, err
@@ -241,7 +241,7 @@ func (l *line) remembersMark(start int64, now time.Time, life time.Duration) boo
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at, ok := l.marked[start]
-	age := elapsed(at, now)
+	age := work.Elapsed(at, now)
 	return ok && age >= 0 && age < life
 }
 
