@@ -198,13 +198,22 @@ func (e *Engine) eraseRows(ctx context.Context, l *line, k known, ranges []Range
 		return e.shelf.Delete(ctx, Everything(l.name), ranges, before)
 	}
 	all := Range{ranges[0].From, ranges[len(ranges)-1].To}
-	return e.overBuckets(ctx, l, k, all, func(ctx context.Context, p Part) error {
-		some := overlaps(ranges, Range{At(p.Start), At(p.EndExcl)})
-		if len(some) == 0 {
-			return nil
+	return e.overMarks(ctx, l, k, all, func(k known, starts []int64) error {
+		var parts []Part
+		for _, start := range starts {
+			if at, _ := k.Bucket(start); at == start {
+				parts = append(parts, k.parts(l.name, start)...)
+			}
 		}
-		return e.shelf.Delete(ctx, p, some, before)
-	}, nil)
+		return work.Parallel(ctx, prefetchMax, len(parts), "go through buckets", func(ctx context.Context, i int) error {
+			p := parts[i]
+			some := overlaps(ranges, Range{At(p.Start), At(p.EndExcl)})
+			if len(some) == 0 {
+				return nil
+			}
+			return e.shelf.Delete(ctx, p, some, before)
+		})
+	})
 }
 
 // overlaps returns the parts of some ranges, which are ascending, that are in another range.
@@ -289,10 +298,10 @@ func (e *Engine) dropPayloads(ctx context.Context, l *line, some []Entry, before
 	return e.shelf.DropPayloads(ctx, keys, l.name, before)
 }
 
-// overBuckets calls do for all parts of the marked buckets that overlap a range. After each batch
-// of buckets it calls done, which may be nil, with their starts. Where another process may have
-// put events by a newer layout than k, it reads the layout again.
-func (e *Engine) overBuckets(ctx context.Context, l *line, k known, r Range, do func(context.Context, Part) error, done func([]int64) error) error {
+// overMarks calls do with the starts of the marked buckets that overlap a range, in batches, and with
+// a history that is valid for them. Where another process may have put events by a newer layout than
+// k, it reads the layout again.
+func (e *Engine) overMarks(ctx context.Context, l *line, k known, r Range, do func(k known, starts []int64) error) error {
 	k, err := e.serving(ctx, l, k, r.From.Time)
 	if err != nil {
 		return err
@@ -307,22 +316,13 @@ func (e *Engine) overBuckets(ctx context.Context, l *line, k known, r Range, do 
 		if err != nil {
 			return err
 		}
-		if len(marks) > 0 {
-			if k, err = e.serving(ctx, l, k, slices.Max(marks)); err != nil {
-				return err
-			}
+		if len(marks) == 0 {
+			return nil
 		}
-		var parts []Part
-		for _, start := range marks {
-			if at, _ := k.Bucket(start); at == start {
-				parts = append(parts, k.parts(l.name, start)...)
-			}
+		if k, err = e.serving(ctx, l, k, slices.Max(marks)); err != nil {
+			return err
 		}
-		err = work.Parallel(ctx, prefetchMax, len(parts), "go through buckets", func(ctx context.Context, i int) error { return do(ctx, parts[i]) })
-		if err == nil && done != nil && len(marks) > 0 {
-			err = done(marks)
-		}
-		if err != nil || len(marks) < marksAtOnce {
+		if err := do(k, marks); err != nil || len(marks) < marksAtOnce {
 			return err
 		}
 		from = marks[len(marks)-1] + 1

@@ -130,7 +130,7 @@ func (e *Engine) bury(ctx context.Context, l *line) error {
 	case !errors.Is(err, ErrNotFound):
 		return err
 	}
-	err = e.overBuckets(ctx, l, k, All(), func(context.Context, Part) error { return nil }, func(starts []int64) error {
+	err = e.overMarks(ctx, l, k, All(), func(_ known, starts []int64) error {
 		return e.shelf.Unmark(ctx, l.name, starts, unused)
 	})
 	if err != nil {
@@ -181,7 +181,7 @@ func (e *Engine) expire(ctx context.Context, l *line, k known, before time.Time)
 	if err := e.erase(ctx, l, k, r, before, true); err != nil {
 		return err
 	}
-	return e.overBuckets(ctx, l, k, r, func(context.Context, Part) error { return nil }, func(starts []int64) error {
+	return e.overMarks(ctx, l, k, r, func(_ known, starts []int64) error {
 		e.metrics.expired.Add(float64(len(starts)))
 		return e.shelf.Unmark(ctx, l.name, starts, before.Add(-unmarkAfter*e.markLife()))
 	})
