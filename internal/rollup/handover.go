@@ -72,18 +72,23 @@ func (n *lateNotes) adopt(ctx context.Context, t *task) error {
 		return err
 	}
 	for _, name := range names {
-		handed, err := n.catalogue.late(ctx, handedKey, name)
-		if err != nil {
-			return err
-		}
-		if err := n.Include(ctx, t.id, handed); err != nil {
-			return err
-		}
-		if err := n.catalogue.unset(ctx, handedKey, name); err != nil {
+		if err := n.takeOver(ctx, t, handedKey, name); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// takeOver moves the notes of a task that another node has stored to this node's list.
+func (n *lateNotes) takeOver(ctx context.Context, t *task, key, name string) error {
+	late, err := n.catalogue.late(ctx, key, name)
+	if err != nil {
+		return err
+	}
+	if err := n.Include(ctx, t.id, late); err != nil {
+		return err
+	}
+	return n.catalogue.unset(ctx, key, name)
 }
 
 // inherit adopts the notes of a task left by nodes that are gone.
@@ -104,14 +109,7 @@ func (n *lateNotes) inherit(ctx context.Context, t *task, a *assignments) error 
 		if !gone {
 			continue
 		}
-		left, err := n.catalogue.late(ctx, lateKey, name)
-		if err == nil {
-			err = n.Include(ctx, t.id, left)
-		}
-		if err == nil {
-			err = n.catalogue.unset(ctx, lateKey, name)
-		}
-		if err != nil {
+		if err := n.takeOver(ctx, t, lateKey, name); err != nil {
 			return err
 		}
 		a.log.Info("adopted the late points of a node that is gone", "id", t.id, "name", t.name, "node", guid)
