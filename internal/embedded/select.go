@@ -48,7 +48,7 @@ func (v *view) selected(ctx context.Context, sel store.Selection) (*roaring.Bitm
 	if err := v.life.Check(ctx); err != nil {
 		return nil, err
 	}
-	ids, err := v.store.index.SelectInSteps(ctx, sel.Metric, sel.Matchers, nil, sel.Tick)
+	ids, err := v.store.index.Select(ctx, sel.Metric, sel.Matchers, sel.Tick)
 	if err != nil {
 		return nil, err
 	}

@@ -7,8 +7,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/RoaringBitmap/roaring/v2"
-
 	"varve/internal/index"
 	"varve/internal/model"
 	"varve/internal/store"
@@ -101,37 +99,31 @@ func heap() int64 {
 
 func BenchmarkSelect(b *testing.B) {
 	x := build(b, 0)
-	within := roaring.New()
-	for i := model.SeriesNumber(0); i < million; i += 3 {
-		within.Add(uint32(i))
-	}
 	one := func(tag, value string) model.Matcher { return model.Matcher{Tag: tag, Values: []string{value}} }
 	like := func(tag, expr string) model.Matcher {
 		return model.Matcher{Tag: tag, Patterns: []*model.Pattern{pattern(b, expr)}}
 	}
 	for _, bench := range []struct {
-		name   string
-		ms     []model.Matcher
-		within *roaring.Bitmap
+		name string
+		ms   []model.Matcher
 	}{
-		{"exact=10", []model.Matcher{one("host", "host-777")}, nil},
-		{"exact=10,within", []model.Matcher{one("host", "host-777")}, within},
-		{"exact=10,and-large", []model.Matcher{one("arch", "x64"), one("host", "host-777")}, nil},
-		{"exact=111k", []model.Matcher{one("region", "region-7")}, nil},
-		{"two-large=11k", []model.Matcher{one("region", "region-7"), one("os", "os-3")}, nil},
-		{"all", nil, nil},
-		{"set-of-3", []model.Matcher{like("host", "host-(1|22|333)")}, nil},
-		{"prefix=11k", []model.Matcher{like("host", "host-12.*")}, nil},
-		{"contains", []model.Matcher{like("host", ".*99.*")}, nil},
-		{"regexp-with-literal", []model.Matcher{like("host", ".*99[0-4]+")}, nil},
-		{"regexp", []model.Matcher{like("host", "[a-z]+-[1-3]+")}, nil},
-		{"any-of-100k", []model.Matcher{like("host", ".*")}, nil},
+		{"exact=10", []model.Matcher{one("host", "host-777")}},
+		{"exact=10,and-large", []model.Matcher{one("arch", "x64"), one("host", "host-777")}},
+		{"exact=111k", []model.Matcher{one("region", "region-7")}},
+		{"two-large=11k", []model.Matcher{one("region", "region-7"), one("os", "os-3")}},
+		{"all", nil},
+		{"set-of-3", []model.Matcher{like("host", "host-(1|22|333)")}},
+		{"prefix=11k", []model.Matcher{like("host", "host-12.*")}},
+		{"contains", []model.Matcher{like("host", ".*99.*")}},
+		{"regexp-with-literal", []model.Matcher{like("host", ".*99[0-4]+")}},
+		{"regexp", []model.Matcher{like("host", "[a-z]+-[1-3]+")}},
+		{"any-of-100k", []model.Matcher{like("host", ".*")}},
 	} {
 		b.Run(bench.name, func(b *testing.B) {
 			b.ReportAllocs()
 			var found uint64
 			for range b.N {
-				ids, err := x.Select(context.Background(), "cpu.load", bench.ms, bench.within)
+				ids, err := x.Select(context.Background(), "cpu.load", bench.ms, nil)
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -50,7 +50,7 @@ func TestPatternsTellOfTheirWork(t *testing.T) {
 	enough := errors.New("enough")
 	for name, do := range map[string]func(tick func(int) error) error{
 		"select": func(tick func(int) error) error {
-			_, err := x.SelectInSteps(t.Context(), "m", []model.Matcher{{Tag: "host", Patterns: []*model.Pattern{p}}}, nil, tick)
+			_, err := x.Select(t.Context(), "m", []model.Matcher{{Tag: "host", Patterns: []*model.Pattern{p}}}, tick)
 			return err
 		},
 		"list values": func(tick func(int) error) error {

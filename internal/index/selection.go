@@ -12,25 +12,21 @@ import (
 	"varve/internal/store"
 )
 
-// Select returns the ids of the series of a metric that satisfy all matchers and are in
-// within; nil is all ids. The caller owns the result. An unknown metric has no series.
-// Series that come or go meanwhile may be in the result or not. A matcher with a nil
-// pattern is a *store.InputError. Select returns ctx's error soon after ctx has ended,
-// also while it matches a pattern with many values.
+// Select returns the ids of the series of a metric that satisfy all matchers. The caller
+// owns the result. An unknown metric has no series. Series that come or go meanwhile may be
+// in the result or not. A matcher with a nil pattern is a *store.InputError. Select returns
+// ctx's error soon after ctx has ended, also while it matches a pattern with many values. It
+// reports its work to tick, see [store.Selection]; nil: to nobody.
 //
 // Patterns are matched without the lock: try copies values, Select matches them, and
 // try checks whether they still exist. Nor do many matchers hold the lock for long:
 // they are evaluated in groups, each of which filters the result of the previous ones.
-func (x *Index) Select(ctx context.Context, metric string, ms []model.Matcher, within *roaring.Bitmap) (*roaring.Bitmap, error) {
-	return x.SelectInSteps(ctx, metric, ms, within, nil)
-}
-
-// SelectInSteps is Select that reports its work to tick, see [store.Selection].
-func (x *Index) SelectInSteps(ctx context.Context, metric string, ms []model.Matcher, within *roaring.Bitmap, tick func(work int) error) (*roaring.Bitmap, error) {
+func (x *Index) Select(ctx context.Context, metric string, ms []model.Matcher, tick func(work int) error) (*roaring.Bitmap, error) {
 	conditions, err := newConditions(ms)
 	if err != nil {
 		return nil, err
 	}
+	var within *roaring.Bitmap
 	for len(conditions) > groupMax {
 		within, err = x.selectGroup(ctx, metric, conditions[:groupMax], within, tick)
 		if err != nil || within.IsEmpty() {
@@ -41,7 +37,7 @@ func (x *Index) SelectInSteps(ctx context.Context, metric string, ms []model.Mat
 	return x.selectGroup(ctx, metric, conditions, within, tick)
 }
 
-// selectGroup is Select for at most groupMax matchers.
+// selectGroup is Select for at most groupMax matchers. The result is in within; nil is all ids.
 func (x *Index) selectGroup(ctx context.Context, metric string, conditions []condition, within *roaring.Bitmap, tick func(int) error) (*roaring.Bitmap, error) {
 	for {
 		if err := ctx.Err(); err != nil {

@@ -83,7 +83,7 @@ func (v *View) Close() {
 // set that the caller may change. It returns a *store.InputError for an invalid matcher, and
 // the errors of ctx and of tick, which is called as in a [store.Selection].
 func (v *View) Select(ctx context.Context, metric string, matchers []model.Matcher, r model.TimeRange, tick func(work int) error) (*roaring.Bitmap, error) {
-	ids, err := v.spool.index.SelectInSteps(ctx, metric, matchers, nil, tick)
+	ids, err := v.spool.index.Select(ctx, metric, matchers, tick)
 	if err != nil {
 		return nil, err
 	}
