@@ -73,7 +73,7 @@ func sizeOf(tree *syntax.Regexp) int {
 
 // Matches reports whether some part of s matches.
 func (p Pattern) Matches(s string) (bool, error) {
-	if err := p.affords(s, maxMatchSteps); err != nil {
+	if err := p.affords(s); err != nil {
 		return false, err
 	}
 	return p.re.MatchString(s), nil
@@ -82,9 +82,9 @@ func (p Pattern) Matches(s string) (bool, error) {
 // steps returns the largest number of steps that a search in s can take.
 func (p Pattern) steps(s string) int { return p.size * (len(s) + 1) }
 
-func (p Pattern) affords(s string, most int) error {
-	if steps := p.steps(s); steps > most {
-		return fmt.Errorf("matching the regular expression %.100q with a name of %d bytes may take %d steps, and at most %d are allowed; use a shorter expression", p.re, len(s), steps, most)
+func (p Pattern) affords(s string) error {
+	if steps := p.steps(s); steps > maxMatchSteps {
+		return fmt.Errorf("matching the regular expression %.100q with a name of %d bytes may take %d steps, and at most %d are allowed; use a shorter expression", p.re, len(s), steps, maxMatchSteps)
 	}
 	return nil
 }
@@ -171,7 +171,7 @@ const MaxReplaced = 256 << 10
 // Replace replaces each match. Unlike in Go, an empty match may directly follow
 // another match: replacing .* by x in "a" gives "xx".
 func (p Pattern) Replace(s string, r Replacement) (string, error) {
-	if err := p.affords(s, maxMatchSteps); err != nil {
+	if err := p.affords(s); err != nil {
 		return "", err
 	}
 	var out strings.Builder

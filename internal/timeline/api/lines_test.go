@@ -227,7 +227,7 @@ func FuzzParameters(f *testing.F) {
 		if err == nil {
 			var q timeline.Query
 			if q, err = p.query(); err == nil {
-				if q.Limit < 1 || q.Limit > timeline.PageEventsMax || q.From != nil && (*q.From < timeline.MinTime || *q.From > timeline.MaxTime) ||
+				if q.Limit < 0 || q.Limit > timeline.PageEventsMax || q.From != nil && (*q.From < timeline.MinTime || *q.From > timeline.MaxTime) ||
 					q.Until != nil && (*q.Until < timeline.MinTime || *q.Until > timeline.MaxTime) || q.From != nil && q.Until != nil && *q.From > *q.Until {
 					t.Fatalf("%q: %+v", raw, q)
 				}

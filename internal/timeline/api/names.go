@@ -8,16 +8,13 @@ import (
 	"varve/internal/timeline"
 )
 
-// namesUsual is the default limit of names per page.
-const namesUsual = 100
-
 // names answers GET /api/v1/timelines.
 func (a *API) names(w http.ResponseWriter, r *http.Request) error {
 	p, err := parametersOf(r, "")
 	if err != nil {
 		return err
 	}
-	limit, err := p.number("limit", 1, timeline.NamesMax, namesUsual)
+	limit, err := p.limit(timeline.NamesMax)
 	if err != nil {
 		return err
 	}

@@ -45,15 +45,15 @@ func (p *parameters) text(name string) (text string, given bool, err error) {
 	return text, true, nil
 }
 
-// number returns a parameter, which must be from least to most, or otherwise if it is not given.
-func (p *parameters) number(name string, least, most, otherwise int) (int, error) {
-	text, given, err := p.text(name)
+// limit returns the parameter limit, which must be from 1 to most; 0 if it is not given.
+func (p *parameters) limit(most int) (int, error) {
+	text, given, err := p.text("limit")
 	if err != nil || !given {
-		return otherwise, err
+		return 0, err
 	}
 	n, err := strconv.Atoi(text)
-	if err != nil || n < least || n > most {
-		return 0, badf("%s is %s, but must be a whole number from %d to %d", name, strconv.Quote(clip.Text(text, clipped)), least, most)
+	if err != nil || n < 1 || n > most {
+		return 0, badf("limit is %s, but must be a whole number from 1 to %d", strconv.Quote(clip.Text(text, clipped)), most)
 	}
 	return n, nil
 }
@@ -115,7 +115,7 @@ func (p *parameters) query() (q timeline.Query, err error) {
 	if q.From, q.Until, err = p.bounds(); err != nil {
 		return q, err
 	}
-	if q.Limit, err = p.number("limit", 1, timeline.PageEventsMax, timeline.PageEvents); err != nil {
+	if q.Limit, err = p.limit(timeline.PageEventsMax); err != nil {
 		return q, err
 	}
 	order, given, err1 := p.text("order")
