@@ -132,11 +132,6 @@ func (s Spec) Column(rowTimeMS, ms int64) uint32 {
 	return uint32(offset)
 }
 
-// AppendColumn appends the four bytes of Column.
-func (s Spec) AppendColumn(dst []byte, rowTimeMS, ms int64) []byte {
-	return binary.BigEndian.AppendUint32(dst, s.Column(rowTimeMS, ms))
-}
-
 // Time returns the time of a column: the inverse of Column, for offsets below
 // 2^31 units. KairosDB reads larger ones as negative, and so does Time.
 func (s Spec) Time(rowTimeMS int64, column uint32) int64 {

@@ -175,7 +175,7 @@ func TestColumnVectors(t *testing.T) {
 		if row != c.RowTime {
 			t.Errorf("%s: RowTime(%d) = %d, want %d", c.Description, c.Input.MS, row, c.RowTime)
 		}
-		column := s.AppendColumn(nil, row, c.Input.MS)
+		column := ColumnBytes(s.Column(row, c.Input.MS))
 		if hex.EncodeToString(column) != c.Hex {
 			t.Errorf("%s: column %x, want %s", c.Description, column, c.Hex)
 		}

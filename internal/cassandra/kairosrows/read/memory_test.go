@@ -30,7 +30,7 @@ func (b *readBench) fillTexts(metric string, bytes int, times []int64) store.Sel
 		}
 		key := keyBytes(b.T, rowtime.Key{Metric: metric, RowTimeMS: row, Type: model.TypeString, Tags: tags})
 		value := append(binary.BigEndian.AppendUint16(nil, uint16(bytes)), strings.Repeat("x", bytes)...)
-		b.Exec("INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?)", key, rowtime.Default.AppendColumn(nil, row, ms), value)
+		b.Exec("INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?)", key, rowtime.ColumnBytes(rowtime.Default.Column(row, ms)), value)
 	}
 	return store.Selection{Metric: metric, Range: model.AllTime}
 }

@@ -12,6 +12,7 @@ import (
 	"varve/internal/cassandra/kairosrows/keyspacetest"
 	"varve/internal/collectors"
 	"varve/internal/model"
+	"varve/internal/rowtime"
 	"varve/internal/store"
 	"varve/internal/work"
 )
@@ -28,7 +29,7 @@ func (b *readBench) fillRow(s model.Series, row Row, n int) {
 	err = work.Parallel(b.T.Context(), 8, (n+batch-1)/batch, "fill a row", func(ctx context.Context, i int) error {
 		var entries []cql.Entry
 		for at := i * batch; at < min(n, (i+1)*batch); at++ {
-			column := b.KS.Spec.AppendColumn(nil, row.TimeMS, row.TimeMS+int64(at)*1000)
+			column := rowtime.ColumnBytes(b.KS.Spec.Column(row.TimeMS, row.TimeMS+int64(at)*1000))
 			value := binary.BigEndian.AppendUint64(nil, 0x4050000000000000+uint64(at%97)<<40)
 			entries = append(entries, cql.Entry{Statement: insert, Args: []any{key, column, value}})
 		}
