@@ -230,17 +230,16 @@ func one(s *Series, err error) (any, error) {
 	return []*Series{s}, nil
 }
 
-// factor returns an xFilesFactor that may be given, or else that of the
-// request.
-func (c *call) factor(i int) float64 {
+// factor returns an xFilesFactor, or without if it was not given, or is none.
+func (c *call) factor(i int, without float64) float64 {
 	if c.given(i) {
 		return c.float(i, 0)
 	}
-	return c.xFilesFactor
+	return without
 }
 
 func aggregate(c *call) (any, error) {
-	list, name, xFilesFactor := c.list(0), c.str(1, ""), c.factor(2)
+	list, name, xFilesFactor := c.list(0), c.str(1, ""), c.factor(2, c.xFilesFactor)
 	return one(c.combine(name, xFilesFactor, list))
 }
 
@@ -261,7 +260,7 @@ func pairing(name string) func(*call) (any, error) {
 }
 
 func aggregateSeriesLists(c *call) (any, error) {
-	first, second, name, xFilesFactor := c.list(0), c.list(1), c.str(2, ""), c.factor(3)
+	first, second, name, xFilesFactor := c.list(0), c.list(1), c.str(2, ""), c.factor(3, c.xFilesFactor)
 	return c.pair(name, xFilesFactor, first, second)
 }
 

@@ -250,10 +250,7 @@ func mostDeviant(c *call) (any, error) {
 }
 
 func removeEmptySeries(c *call) (any, error) {
-	list, xFilesFactor := c.list(0), 0.0
-	if c.given(1) {
-		xFilesFactor = c.float(1, 0)
-	}
+	list, xFilesFactor := c.list(0), c.factor(1, 0)
 	return c.keep(list, func(s *Series) bool {
 		return numeric.Enough(numeric.Present(s.Values), float64(len(s.Values)), xFilesFactor)
 	})

@@ -43,12 +43,8 @@ func newGroups(list []*Series, key func(*Series) (string, error)) ([]seriesGroup
 	return out, nil
 }
 
-// groupByKey groups series by the nodes and tags of the multiple parameter.
-func (c *call) groupByKey(list []*Series) ([]seriesGroup, error) {
-	return c.groupByNodesOf(list, c.rest)
-}
-
-func (c *call) groupByNodesOf(list []*Series, nodes []any) ([]seriesGroup, error) {
+// groupBy groups series by nodes and tags.
+func (c *call) groupBy(list []*Series, nodes []any) ([]seriesGroup, error) {
 	return newGroups(list, func(s *Series) (string, error) { return c.key(s, nodes) })
 }
 
@@ -81,7 +77,7 @@ func (c *call) combineGroups(groups []seriesGroup, callback string) ([]*Series, 
 
 func groupByNode(c *call) (any, error) {
 	list, callback := c.list(0), c.str(2, "average")
-	groups, err := c.groupByNodesOf(list, []any{c.args[1]})
+	groups, err := c.groupBy(list, []any{c.args[1]})
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +86,7 @@ func groupByNode(c *call) (any, error) {
 
 func groupByNodes(c *call) (any, error) {
 	list, callback := c.list(0), c.str(1, "")
-	groups, err := c.groupByKey(list)
+	groups, err := c.groupBy(list, c.rest)
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +190,7 @@ func applyByNode(c *call) (any, error) {
 
 func mapSeries(c *call) (any, error) {
 	list := c.list(0)
-	groups, err := c.groupByKey(list)
+	groups, err := c.groupBy(list, c.rest)
 	out := make([][]*Series, len(groups))
 	for i, g := range groups {
 		out[i] = g.list

@@ -120,11 +120,7 @@ func (c *call) moving(function string, xFilesFactorAt int) (any, error) {
 	}
 	tag := "moving" + strings.ToUpper(function[:1]) + strings.ToLower(function[1:])
 	return c.mapped(earlier, func(s *Series) (*Series, error) {
-		xFilesFactor := s.XFilesFactor
-		if c.given(xFilesFactorAt) {
-			xFilesFactor = c.float(xFilesFactorAt, 0)
-		}
-		values, err := c.windows(s.Values, int(w.of(s)), function, xFilesFactor)
+		values, err := c.windows(s.Values, int(w.of(s)), function, c.factor(xFilesFactorAt, s.XFilesFactor))
 		return w.moved(s, tag, values), cmp.Or(err, c.err)
 	})
 }

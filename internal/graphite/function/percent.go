@@ -99,13 +99,13 @@ func (c *call) percentPair(s, total *Series) (*Series, error) {
 
 // percentByNodes compares each series with the sum of those of its group.
 func (c *call) percentByNodes(list, total []*Series, given bool) (any, error) {
-	groups, err := c.groupByKey(list)
+	groups, err := c.groupBy(list, c.rest)
 	if err != nil {
 		return nil, err
 	}
 	totals := groups
 	if given {
-		if totals, err = c.groupByKey(total); err != nil {
+		if totals, err = c.groupBy(total, c.rest); err != nil {
 			return nil, err
 		}
 	}
