@@ -68,7 +68,7 @@ func (e *encoder) appendBytes(dst []byte, kind model.Kind, c *model.Columns, fro
 	for i := range lengths {
 		lengths[i] = uint64(c.Offsets[from+i+1] - c.Offsets[from+i])
 	}
-	return e.appendStrings(dst, bytesPlain, lengths, data)
+	return e.appendStrings(dst, lengths, data)
 }
 
 func allOfSize(c *model.Columns, from, to, size int) bool {
@@ -104,11 +104,11 @@ func (e *encoder) appendSketched(dst []byte, c *model.Columns, from, to int) []b
 	return e.appendBytes(dst, model.Custom, &e.sketches, 0, to-from)
 }
 
-// appendStrings appends tag, lengths, and the bytes of all strings, compressed if that
+// appendStrings appends a tag, lengths, and the bytes of all strings, compressed if that
 // is smaller.
-func (e *encoder) appendStrings(dst []byte, tag byte, lengths []uint64, data []byte) []byte {
+func (e *encoder) appendStrings(dst []byte, lengths []uint64, data []byte) []byte {
 	at := len(dst)
-	dst = append(dst, tag)
+	dst = append(dst, bytesPlain)
 	dst = e.appendInts(dst, lengths)
 	if e.level == Best && len(data) >= compressMin && len(data) <= MaxExpandedBytes {
 		e.compressed = compress(e.compressed[:0], data)
@@ -134,7 +134,7 @@ func (e *encoder) appendDictionary(dst []byte, c *model.Columns) []byte {
 	}
 	dst = append(dst, bytesDictionary)
 	dst = binary.AppendUvarint(dst, uint64(len(lengths)))
-	dst = e.appendStrings(dst, bytesPlain, lengths, e.distinct)
+	dst = e.appendStrings(dst, lengths, e.distinct)
 	return e.appendInts(dst, e.ordinals)
 }
 
