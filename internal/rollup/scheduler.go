@@ -178,7 +178,7 @@ func (s *Scheduler) Run(ctx context.Context) {
 	defer runs.Wait()
 	poll := time.NewTicker(s.config.PollInterval)
 	defer poll.Stop()
-	s.reload(ctx)
+	s.Load(ctx)
 	if s.shared != nil {
 		s.beat(ctx)
 	}
@@ -190,7 +190,7 @@ func (s *Scheduler) Run(ctx context.Context) {
 		case <-s.wake:
 		case <-due.C:
 		case <-poll.C:
-			s.reload(ctx)
+			s.Load(ctx)
 		case <-beats:
 			s.beat(ctx)
 		}
@@ -473,12 +473,10 @@ func (t *task) next(from time.Time) time.Time {
 	return next
 }
 
-// Load loads the stored tasks. Late points that arrive before Load or Run are not
-// recorded, or only by the hour, so call Load before points arrive.
-func (s *Scheduler) Load(ctx context.Context) { s.reload(ctx) }
-
-// reload loads what has changed in the store since the last time.
-func (s *Scheduler) reload(ctx context.Context) {
+// Load loads the stored tasks, or what has changed since the last time. Late points that arrive
+// before the first Load or Run are not recorded, or only by the hour, so call Load before points
+// arrive.
+func (s *Scheduler) Load(ctx context.Context) {
 	err := work.Do("read roll-up tasks", func() error { return s.loadChanges(ctx) })
 	if err == nil {
 		s.unread.over()
