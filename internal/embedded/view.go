@@ -74,12 +74,7 @@ const fewSeries = 16
 
 // mayHave reports whether a series has a sample near r.
 func (st *state) mayHave(id model.SeriesNumber, r model.TimeRange) bool {
-	for _, f := range st.files {
-		if f.Range().Overlaps(r) && f.Series.Contains(uint32(id)) {
-			return true
-		}
-	}
-	return st.inHeads(id, r)
+	return st.hasFile(id, r) || st.inHeads(id, r)
 }
 
 // inHeads reports whether a series has a sample near r in memory.
