@@ -185,7 +185,7 @@ const eraseAtOnce = 1000
 // with such data. held says whether the caller holds l.work.
 func (e *Engine) erase(ctx context.Context, l *line, k known, r Range, before time.Time, held bool) error {
 	if k.hasPayloads() {
-		if err := e.erasePayloads(ctx, l, k, r, before, held); err != nil || e.whole != nil {
+		if err := e.erasePayloads(ctx, l, k, r, before, held); err != nil || e.whole {
 			return err
 		}
 	}
@@ -194,7 +194,7 @@ func (e *Engine) erase(ctx context.Context, l *line, k known, r Range, before ti
 
 // eraseRows removes the rows of events in ranges, which are ascending.
 func (e *Engine) eraseRows(ctx context.Context, l *line, k known, ranges []Range, before time.Time) error {
-	if e.whole != nil {
+	if e.whole {
 		return e.shelf.Delete(ctx, Everything(l.name), ranges, before)
 	}
 	all := Range{ranges[0].From, ranges[len(ranges)-1].To}
@@ -259,7 +259,7 @@ func (e *Engine) erasePayloadBatch(ctx context.Context, l *line, k known, r Rang
 		return next, end, err
 	}
 	pointing := slices.ContainsFunc(some, func(s Entry) bool { return s.Pointer != PayloadKey{} })
-	if e.whole == nil && !pointing {
+	if !e.whole && !pointing {
 		return next, end, nil
 	}
 	ctx = context.WithoutCancel(ctx)
@@ -371,7 +371,7 @@ func (e *Engine) eraseAll(ctx context.Context, l *line, k known, now time.Time) 
 	if err := e.erase(ctx, l, k, All(), now, true); err != nil {
 		return err
 	}
-	if e.alone() {
+	if e.whole {
 		return e.purge(ctx, l, k)
 	}
 	if !k.Live() {

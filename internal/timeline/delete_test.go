@@ -52,7 +52,7 @@ func (s *largeShelf) Delete(_ context.Context, _ Part, ranges []Range, _ time.Ti
 	return nil
 }
 
-func (s *largeShelf) Alone() bool { return true }
+func (s *largeShelf) IsWhole() {}
 
 func heapInUse() uint64 {
 	runtime.GC()

@@ -17,7 +17,7 @@ import (
 // goroutine.
 type Engine struct {
 	shelf   Shelf
-	whole   Whole       // nil if the shelf stores buckets separately
+	whole   bool        // the shelf is a Whole
 	deletes DeletionLog // nil if only this process puts events
 	config  Config
 	options Options
@@ -45,7 +45,7 @@ func Open(shelf Shelf, o Options) (*Engine, error) {
 		return nil, fmt.Errorf("open timelines: %w", err)
 	}
 	e := &Engine{shelf: shelf, config: o.Config, options: o, now: o.Now, log: o.Log, asking: make(chan struct{}, tailsAtOnce)}
-	e.whole, _ = shelf.(Whole)
+	_, e.whole = shelf.(Whole)
 	e.deletes, _ = shelf.(DeletionLog)
 	e.lines.named = map[string]*line{}
 	if e.now == nil {
@@ -78,9 +78,6 @@ func (e *Engine) Close() error {
 	e.metrics.unregister()
 	return nil
 }
-
-// alone reports whether no other process changes the timelines.
-func (e *Engine) alone() bool { return e.whole != nil && e.whole.Alone() }
 
 // IsOwn reports whether a timeline is one of Options.Own.
 func (e *Engine) IsOwn(name string) bool {

@@ -431,7 +431,7 @@ func (e *Engine) fetchAgain(ctx context.Context, f *Found, key PayloadKey) (ther
 // entry reads the entry at a position.
 func (e *Engine) entry(ctx context.Context, name string, p Position) (Entry, bool, error) {
 	parts := []Part{Everything(name)}
-	if e.whole == nil {
+	if !e.whole {
 		l := e.use(name)
 		defer e.release(l)
 		k, err := e.layout(ctx, l, p.Time)

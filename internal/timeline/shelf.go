@@ -72,8 +72,8 @@ type Shelf interface {
 	// error; the engine reads the history again.
 	//
 	// If ctx has a deadline, the history is not replaced after it, whatever happens to this
-	// process in between: the engine relies on that when it adds a layout. (Shelves that are
-	// Alone need not ensure it. On Cassandra it applies to deadlines 2 s ahead or more.)
+	// process in between: the engine relies on that when it adds a layout. (A Whole need not
+	// ensure it. On Cassandra it applies to deadlines 2 s ahead or more.)
 	SetHistory(ctx context.Context, timeline string, old uint64, h History) error
 
 	// Names lists timelines that have a history, with a prefix and after a name, in the
@@ -111,11 +111,10 @@ type Shelf interface {
 }
 
 // A Whole is a shelf that keeps each timeline in one ordered run, whatever its buckets and
-// partitions are. Its Slice and Delete also take Everything as the part, so the engine reads and
-// deletes without walking through buckets.
+// partitions are, and to which no other process writes. Its Slice and Delete also take Everything
+// as the part, so the engine reads and deletes without walking through buckets.
 type Whole interface {
-	// Alone reports whether no other process writes to what the shelf stores.
-	Alone() bool
+	IsWhole()
 }
 
 // A DeletionLog is a shelf to which several processes put events that they acknowledged

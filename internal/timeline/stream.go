@@ -45,7 +45,7 @@ type stream interface {
 func (e *Engine) openStream(ctx context.Context, l *line, r Range, d Direction, limit, several int) (stream, error) {
 	// At first no more than the page needs without a filter; each read doubles it.
 	slice := Limit{Entries: limit + 1, Bytes: max(sliceBytes/int64(several), sliceBytesMin)}
-	if e.whole != nil {
+	if e.whole {
 		slice.Entries, slice.Bytes = min(slice.Entries, wholeEntries), min(slice.Bytes, wholeBytes)
 		return &wholeStream{shelf: e.shelf, name: l.name, rest: r, d: d, limit: slice}, nil
 	}

@@ -81,7 +81,7 @@ func (s *Subscription) Next(ctx context.Context) ([]TailEvent, error) {
 
 func (s *Subscription) wait(ctx context.Context, arrived <-chan struct{}) error {
 	var poll <-chan time.Time
-	if !s.e.alone() {
+	if !s.e.whole {
 		t := time.NewTimer(tailPoll)
 		defer t.Stop()
 		poll = t.C

@@ -168,8 +168,8 @@ func (s *Shelf) Slice(ctx context.Context, p timeline.Part, r timeline.Range, d 
 	return s.slice(ctx, p.Timeline, p.Partition, inPart(p, r), d, l)
 }
 
-// Alone implements [timeline.Whole].
-func (s *Shelf) Alone() bool { return true }
+// IsWhole implements [timeline.Whole].
+func (s *Shelf) IsWhole() {}
 
 // inPart returns the part of r that is in the bucket: keys do not contain buckets.
 func inPart(p timeline.Part, r timeline.Range) timeline.Range {
@@ -232,8 +232,8 @@ func (s *Shelf) Delete(ctx context.Context, p timeline.Part, ranges []timeline.R
 	return nil
 }
 
-// deletePart searches for the events of a partition and deletes them. (The engine does not use it:
-// it deletes from Everything.)
+// deletePart searches for the events of a partition and deletes them. An engine deletes from Everything,
+// except in tests, where it takes this shelf for one that stores buckets separately.
 func (s *Shelf) deletePart(ctx context.Context, p timeline.Part, r timeline.Range) error {
 	for !r.Empty() {
 		some, err := s.slice(ctx, p.Timeline, p.Partition, r, timeline.Ascending, timeline.Limit{Entries: 1000, Bytes: 1 << 20})
