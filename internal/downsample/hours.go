@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"math"
 	"time"
+
+	"varve/internal/model"
 )
 
 // Hours are a bounded, coarse record of the metrics and hours that have samples, for
@@ -23,10 +25,7 @@ const (
 
 // hourOf is the hour that contains ms.
 func hourOf(ms int64) Span {
-	offset := ms % hourMS
-	if offset < 0 {
-		offset += hourMS
-	}
+	offset := ms - model.Floor(ms, hourMS)
 	from := max(ms, math.MinInt64+hourMS) - offset
 	return Span{from, min(from, math.MaxInt64-hourMS) + hourMS}
 }
