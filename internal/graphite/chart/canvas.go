@@ -4,13 +4,13 @@ import (
 	"image"
 	"image/color"
 	"math"
-	"strings"
 	"sync"
-	"unicode/utf8"
 
 	"golang.org/x/image/font"
 	"golang.org/x/image/font/gofont/goregular"
 	"golang.org/x/image/font/opentype"
+
+	"varve/internal/clip"
 )
 
 // A point is a position in the picture, in pixels from the upper left corner.
@@ -56,14 +56,7 @@ const maxText = 1000
 
 // fit truncates a text so that it is no wider than most pixels.
 func fit(face font.Face, s string, most float64) string {
-	if len(s) > maxText {
-		cut := maxText
-		for cut > 0 && !utf8.RuneStart(s[cut]) {
-			cut--
-		}
-		s = s[:cut]
-	}
-	s = strings.ToValidUTF8(s, "�")
+	s = clip.Cut(s, maxText)
 	if widthOf(face, s) <= most {
 		return s
 	}
