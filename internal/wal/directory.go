@@ -19,9 +19,7 @@ type directory struct {
 	fs     vfs.FS
 	path   string
 	handle vfs.File // for syncing
-
-	segmentBytes int64
-	maxFree      int
+	cfg    Config   // with defaults
 
 	mu       sync.Mutex
 	segments map[Segment]int64 // sizes in bytes
@@ -33,19 +31,18 @@ type freeFile struct {
 	bytes int64
 }
 
-// openDirectory creates dir if needed and lists its files.
+// openDirectory checks the settings, creates dir if needed and lists its files.
 func openDirectory(fsys vfs.FS, path string, cfg Config) (*directory, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("settings of the log: %w", err)
+	}
 	if err := fsys.MkdirAll(path, 0o750); err != nil {
 		return nil, fmt.Errorf("create log directory %s: %w", path, err)
 	}
 	if err := safefile.SyncDir(fsys, fsys.PathDir(path)); err != nil {
 		return nil, err
 	}
-	d := &directory{
-		fs: fsys, path: path,
-		segmentBytes: int64(cfg.SegmentBytes), maxFree: cfg.RecycleSegments,
-		segments: map[Segment]int64{},
-	}
+	d := &directory{fs: fsys, path: path, cfg: cfg.withDefaults(), segments: map[Segment]int64{}}
 	if err := d.takeStock(); err != nil {
 		return nil, err
 	}
@@ -75,7 +72,7 @@ func (d *directory) takeStock() error {
 		switch {
 		case suffix == segmentSuffix:
 			d.segments[s] = info.Size()
-		case len(d.free) < d.maxFree:
+		case len(d.free) < d.cfg.RecycleSegments:
 			d.free = append(d.free, freeFile{full, info.Size()})
 		default:
 			if err := d.fs.Remove(full); err != nil {
@@ -237,7 +234,8 @@ func (d *directory) releaseFile(s Segment) error {
 	name := d.fs.PathJoin(d.path, s.FileName())
 	d.mu.Lock()
 	bytes := d.segments[s]
-	keep := len(d.free) < d.maxFree && bytes >= d.segmentBytes/2 && bytes <= 2*d.segmentBytes
+	usual := int64(d.cfg.SegmentBytes)
+	keep := len(d.free) < d.cfg.RecycleSegments && bytes >= usual/2 && bytes <= 2*usual
 	d.mu.Unlock()
 	if !keep {
 		if err := d.fs.Remove(name); err != nil {

@@ -97,10 +97,6 @@ type waiter struct {
 // It does not replay: call Replay first, which reports damage. Only one Log may be
 // open on a directory; the caller holds a lock on it.
 func Open(fsys vfs.FS, dir string, cfg Config, o Options) (*Log, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, fmt.Errorf("settings of the log: %w", err)
-	}
-	cfg = cfg.withDefaults()
 	d, err := openDirectory(fsys, dir, cfg)
 	if err != nil {
 		return nil, err
@@ -109,14 +105,14 @@ func Open(fsys vfs.FS, dir string, cfg Config, o Options) (*Log, error) {
 	if err != nil {
 		return nil, errors.Join(err, d.close())
 	}
-	l, err := newLog(d, cfg, o)
+	l, err := newLog(d, o)
 	if err != nil {
 		return nil, errors.Join(err, w.file.Close(), d.close())
 	}
 	l.first, l.segment, l.segmentBytes = w.segment, w.segment, segmentHeaderSize
 	w.log, w.metrics = l, l.metrics
-	w.interval = cfg.Durability == Interval
-	w.syncInterval = cfg.SyncInterval
+	w.interval = d.cfg.Durability == Interval
+	w.syncInterval = d.cfg.SyncInterval
 	w.step = cmp.Or(o.step, reserveStep)
 	go func() {
 		defer close(l.done)
@@ -128,15 +124,11 @@ func Open(fsys vfs.FS, dir string, cfg Config, o Options) (*Log, error) {
 // OpenFailed returns a log that refuses all records, but whose segments can be cleared.
 // It replaces a log that cannot be opened on a full disk.
 func OpenFailed(fsys vfs.FS, dir string, cfg Config, o Options, failure error) (*Log, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, fmt.Errorf("settings of the log: %w", err)
-	}
-	cfg = cfg.withDefaults()
 	d, err := openDirectory(fsys, dir, cfg)
 	if err != nil {
 		return nil, err
 	}
-	l, err := newLog(d, cfg, o)
+	l, err := newLog(d, o)
 	if err := errors.Join(err, d.close()); err != nil {
 		return nil, err
 	}
@@ -147,9 +139,9 @@ func OpenFailed(fsys vfs.FS, dir string, cfg Config, o Options, failure error) (
 }
 
 // newLog returns a log without a segment.
-func newLog(d *directory, cfg Config, o Options) (*Log, error) {
+func newLog(d *directory, o Options) (*Log, error) {
 	l := &Log{
-		cfg: cfg, dir: d,
+		cfg: d.cfg, dir: d,
 		logger:  o.Logger,
 		failed:  make(chan struct{}),
 		wake:    make(chan struct{}, 1),
