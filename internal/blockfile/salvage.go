@@ -360,27 +360,3 @@ func SalvageHead(fs vfs.FS, path string) (p Properties) {
 	}
 	return f.Properties
 }
-
-// A Tally recomputes a file's properties from its samples.
-type Tally struct{ w Writer }
-
-// NewTally begins a tally of a file of samples, or of buckets. p has what was read from
-// the header.
-func NewTally(p Properties) Tally {
-	return Tally{Writer{props: Properties{StepMS: p.StepMS, Sketches: p.Sketches}}}
-}
-
-// Add counts the samples of the next chunk, in the order of the file.
-func (t *Tally) Add(series model.SeriesNumber, c *model.Columns) {
-	if t.w.props.Chunks == 0 {
-		t.w.props.MinMS, t.w.props.MaxMS = math.MaxInt64, math.MinInt64
-	}
-	t.w.note(series, c, 0, c.Len())
-}
-
-// Properties returns the result, without sequence and deletions, which do not follow
-// from the samples.
-func (t *Tally) Properties() Properties {
-	t.w.finishProperties()
-	return t.w.props
-}

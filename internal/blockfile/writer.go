@@ -2,13 +2,11 @@ package blockfile
 
 import (
 	"bufio"
-	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"hash/crc32"
 	"math"
-	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -113,11 +111,7 @@ type Writer struct {
 	index   []byte
 	pages   uint32
 	series  *roaring.Bitmap
-	props   Properties
-	expiry  []expiry
-
-	noted       model.SeriesNumber // series of the last chunk
-	notedExpiry int64              // the latest expiry of its samples so far
+	tally   Tally
 }
 
 // place is the position of a sample in the order of a file.
@@ -128,12 +122,6 @@ type place struct {
 
 func (p place) before(o place) bool {
 	return p.series < o.series || p.series == o.series && p.ms < o.ms
-}
-
-// expiry is when a chunk expires, and its number of samples.
-type expiry struct {
-	ms      int64
-	samples int64
 }
 
 // An Origin has the properties of a file that do not follow from its samples.
@@ -156,10 +144,7 @@ func Create(fs vfs.FS, path string, level chunk.Level, o Origin) (*Writer, error
 		fs: fs, path: path, file: f, level: level,
 		out:    bufio.NewWriterSize(f, 128<<10),
 		series: roaring.New(),
-		props: Properties{
-			Sequence: o.Sequence, Deletions: o.Deletions, StepMS: o.StepMS, Sketches: o.Sketches, Late: o.Late,
-			MinMS: math.MaxInt64, MaxMS: math.MinInt64,
-		},
+		tally:  Tally{props: Properties{Sequence: o.Sequence, Deletions: o.Deletions, StepMS: o.StepMS, Sketches: o.Sketches, Late: o.Late}},
 	}
 	w.page.Reset(level)
 	w.write(appendHeader(nil, o))
@@ -205,7 +190,7 @@ func cut(kind model.Kind, c *model.Columns, from, to int) int {
 
 func (w *Writer) add(series model.SeriesNumber, kind model.Kind, c *model.Columns, from, to int) {
 	first := place{series, c.Times[from]}
-	if w.props.Chunks > 0 && !w.last.before(first) {
+	if w.tally.props.Chunks > 0 && !w.last.before(first) {
 		w.err = fmt.Errorf("write block file %s: series %d at %d ms comes after series %d at %d ms",
 			w.path, w.last.series, w.last.ms, series, first.ms)
 		return
@@ -219,47 +204,7 @@ func (w *Writer) add(series model.SeriesNumber, kind model.Kind, c *model.Column
 	w.page.Add(series, kind, c, from, to)
 	w.last = place{series, c.Times[to-1]}
 	w.series.Add(uint32(series))
-	w.note(series, c, from, to)
-}
-
-func (w *Writer) note(series model.SeriesNumber, c *model.Columns, from, to int) {
-	if w.props.Chunks == 0 || series != w.noted {
-		w.endSeries()
-		w.noted, w.notedExpiry = series, math.MinInt64
-	}
-	w.props.Samples += int64(to - from)
-	w.props.Chunks++
-	w.props.MinMS = min(w.props.MinMS, c.Times[from])
-	w.props.MaxMS = max(w.props.MaxMS, lastInstant(c.Times[to-1], w.props.StepMS))
-	latest := int64(math.MinInt64)
-	for i := from; i < to && latest < math.MaxInt64; i++ {
-		latest = max(latest, model.ExpiryMS(c.Times[i], c.TTL(i)))
-	}
-	w.notedExpiry = max(w.notedExpiry, latest)
-	if latest < math.MaxInt64 {
-		w.expiry = append(w.expiry, expiry{latest, int64(to - from)})
-	}
-}
-
-// lastInstant returns the last instant of a bucket; of a sample, whose step is 0, it is
-// ms.
-func lastInstant(ms, stepMS int64) int64 {
-	if stepMS == 0 || ms > math.MaxInt64-stepMS+1 {
-		return ms
-	}
-	return ms + stepMS - 1
-}
-
-// endSeries applies the series of the last chunk to SeriesExpireMS.
-func (w *Writer) endSeries() {
-	p := &w.props
-	if p.Chunks == 0 {
-		p.SeriesExpireMS = math.MaxInt64
-		return
-	}
-	if p.SeriesExpireMS = min(p.SeriesExpireMS, w.notedExpiry); p.SeriesExpireMS == 0 {
-		p.SeriesExpireMS = 1 // 0 means unknown
-	}
+	w.tally.add(series, c, from, to)
 }
 
 func (w *Writer) flushPage() {
@@ -294,11 +239,11 @@ func (w *Writer) Finish() (Properties, error) {
 	if w.page.Entries() > 0 {
 		w.flushPage()
 	}
-	w.finishProperties()
-	if w.err == nil && w.props.Samples == 0 {
+	props := w.tally.Properties()
+	if w.err == nil && props.Samples == 0 {
 		w.err = fmt.Errorf("block file %s has no samples", w.path)
 	}
-	w.writeTail()
+	w.writeTail(props)
 	w.try(w.out.Flush)
 	w.try(func() error { return w.file.Sync() })
 	w.try(w.closeFile)
@@ -307,7 +252,7 @@ func (w *Writer) Finish() (Properties, error) {
 		return Properties{}, err
 	}
 	w.done, w.err = true, fmt.Errorf("block file %s is finished", w.path)
-	return w.props, nil
+	return props, nil
 }
 
 // try runs a step unless an earlier one has failed.
@@ -326,12 +271,12 @@ func (w *Writer) closeFile() error {
 	return f.Close()
 }
 
-func (w *Writer) writeTail() {
+func (w *Writer) writeTail(p Properties) {
 	indexAt := w.offset
 	series, err := w.series.ToBytes()
 	if err == nil {
 		var props []byte
-		if props, err = json.Marshal(w.props); err == nil {
+		if props, err = json.Marshal(p); err == nil {
 			tail := append(append(w.index, series...), props...)
 			tail = binary.LittleEndian.AppendUint64(tail, indexAt)
 			tail = binary.LittleEndian.AppendUint32(tail, w.pages)
@@ -344,23 +289,6 @@ func (w *Writer) writeTail() {
 	}
 	if w.err == nil {
 		w.err = fmt.Errorf("encode index of block file %s: %w", w.path, err)
-	}
-}
-
-func (w *Writer) finishProperties() {
-	p := &w.props
-	w.endSeries()
-	p.ExpiresMS, p.HalfExpiresMS = math.MaxInt64, math.MaxInt64
-	slices.SortFunc(w.expiry, func(a, b expiry) int { return cmp.Compare(a.ms, b.ms) })
-	var gone int64
-	for _, e := range w.expiry {
-		gone += e.samples
-		if p.HalfExpiresMS == math.MaxInt64 && gone >= (p.Samples+1)/2 {
-			p.HalfExpiresMS = e.ms
-		}
-		if gone == p.Samples {
-			p.ExpiresMS = e.ms
-		}
 	}
 }
 
