@@ -102,7 +102,7 @@ type Scan struct {
 
 // Read gives the samples of a series to the Reducer. If the Reducer needs sums, the sum of
 // each run of several samples is finite: where the statistics have no finite sum, Read
-// reads the samples themselves.
+// reads the samples themselves. Only the sum of a bucket, whose samples are gone, may be infinite or NaN.
 func (c *Scan) Read(series store.Series, within model.TimeRange) error {
 	rest, err := c.read(series, store.ReadOptions{Range: within, Summarize: &c.Summary, Buckets: c.Buckets, Stages: c.Stages})
 	if err == nil && rest != nil {
@@ -121,7 +121,7 @@ func (c *Scan) read(series store.Series, o store.ReadOptions) (rest *model.TimeR
 		if err != nil || block == nil {
 			return nil, err
 		}
-		if i := c.overflow(block.Stats); i >= 0 {
+		if i := c.overflow(block); i >= 0 {
 			rest = &model.TimeRange{StartMS: block.Stats[i].FirstMS, EndMS: o.Range.EndMS}
 			block.Stats = block.Stats[:i]
 		}
@@ -143,11 +143,12 @@ func (c *Scan) read(series store.Series, o store.ReadOptions) (rest *model.TimeR
 
 // overflow returns the first run whose sum is needed but not finite, because it does not
 // fit a double or a sample is not finite; -1 if there is none. The samples may still have
-// a sum if they are read one by one.
-func (c *Scan) overflow(runs []model.Stats) int {
-	if c.Summary.Needs&model.StatSum != 0 {
-		for i := range runs {
-			if runs[i].Count > 1 && !finite(runs[i].Sum) {
+// a sum if they are read one by one, which those of buckets cannot be: without statistics,
+// this bucket and all later ones would count as one sample each.
+func (c *Scan) overflow(block *store.Block) int {
+	if c.Summary.Needs&model.StatSum != 0 && !block.Folded {
+		for i := range block.Stats {
+			if s := &block.Stats[i]; s.Count > 1 && !finite(s.Sum) {
 				return i
 			}
 		}

@@ -392,6 +392,7 @@ type Cursor interface {
 type Block struct {
 	model.Columns
 	Stats   []model.Stats
+	Folded  bool     // the Stats are of buckets: without a Summary each of them is one sample
 	Buckets *Buckets // not nil only for BucketsOnly
 
 	// Aggregates, if not nil, has for each sample the bucket that the sample stands for.

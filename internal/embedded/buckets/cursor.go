@@ -280,7 +280,7 @@ func (c *Cursor) merge() (*store.Block, error) {
 			c.result.Aggregates = c.whole
 		}
 	case len(c.runs) > 0:
-		c.result = store.Block{Stats: c.runs}
+		c.result = store.Block{Stats: c.runs, Folded: true}
 	default:
 		return nil, nil
 	}

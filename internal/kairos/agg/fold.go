@@ -113,7 +113,7 @@ func (t *tally) addRun(need model.StatSet, kind model.Kind, c *model.Columns, i,
 	t.addCount(int64(j-i), c.Times[i])
 }
 
-// addStats adds the needed statistics of a run of samples. A needed sum must be finite.
+// addStats adds the needed statistics of a run of samples. A needed sum is as that of [query.Scan].
 func (t *tally) addStats(need model.StatSet, kind model.Kind, s *model.Stats, order int32) {
 	if need&model.StatSum != 0 {
 		t.sum.Add(s.Sum)

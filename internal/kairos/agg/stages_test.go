@@ -300,3 +300,28 @@ func TestTallyOfBuckets(t *testing.T) {
 		}
 	}
 }
+
+// A bucket whose sum does not fit a double counts all of its samples, as the buckets after it do.
+func TestSumOfStagesBeyondDoubles(t *testing.T) {
+	s := openStaged(t, func(*retention.PolicyConfig) {})
+	const hours, infinite = 4, 1 // the hour of the two great values
+	s.write("a", stagedMS-24*hourMS, 10_000, hours*360, func(i int) float64 {
+		if i == infinite*360 || i == infinite*360+1 {
+			return math.MaxFloat64
+		}
+		return 1
+	})
+	s.fold()
+	for name, want := range map[string]float64{"sum": 360, "avg": 1} {
+		m := MetricQuery{Metric: "m", Steps: []Step{newStep(t, name, Args{"sampling": Sampling{1, Hours}, "align_start_time": true})}}
+		got, _, err := s.on.ask(stagedMS-24*hourMS, stagedMS-1, "UTC", m)
+		if err != nil || len(got) != 1 || len(got[0].Points) != hours {
+			t.Fatalf("%s: %v, %v", name, got, err)
+		}
+		for i, p := range got[0].Points {
+			if v := p.value.(float64); i != infinite && v != want || i == infinite && !math.IsInf(v, 1) {
+				t.Errorf("%s of hour %d: %v, want %v, and infinity in hour %d", name, i, v, want, infinite)
+			}
+		}
+	}
+}
