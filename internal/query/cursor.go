@@ -130,6 +130,9 @@ func (c *Scan) read(series store.Series, o store.ReadOptions) (rest *model.TimeR
 			return nil, err
 		}
 		c.reduced += int64(len(block.Stats))
+		if block.Folded { // as without statistics, each bucket is one sample that was read
+			n = int64(len(block.Stats))
+		}
 		if c.counted += n; c.counted >= countEvery {
 			if err := c.Count(); err != nil {
 				return nil, err

@@ -325,3 +325,24 @@ func TestSumOfStagesBeyondDoubles(t *testing.T) {
 		}
 	}
 }
+
+// A bucket counts as one sample that a query reads, whichever way it is read.
+func TestSamplesReadOfStages(t *testing.T) {
+	s := openStaged(t, func(*retention.PolicyConfig) {})
+	const hours = 24
+	s.write("a", stagedMS-48*hourMS, 10_000, hours*360, func(i int) float64 { return float64(i) })
+	s.fold()
+	c := query.DefaultConfig()
+	c.MaxSamples = hours
+	f := fixtureOver(t, s, c)
+	for how, m := range map[string]MetricQuery{
+		"plain":             {},
+		"aggregated":        {Steps: []Step{newStep(t, "sum", Args{"sampling": Sampling{1, Days}})}},
+		"aggregated, limit": {Steps: []Step{newStep(t, "sum", Args{"sampling": Sampling{1, Days}})}, Limit: 1_000_000},
+	} {
+		m.Metric = "m"
+		if _, n, err := f.ask(stagedMS-48*hourMS, stagedMS-1, "UTC", m); err != nil || n != hours {
+			t.Errorf("%s: %d samples, %v, want %d buckets", how, n, err, hours)
+		}
+	}
+}
