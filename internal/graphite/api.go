@@ -56,17 +56,6 @@ func New(queries *query.Engine, s Store, timelines *timeline.Engine, config Conf
 // A formHandler answers a request with the given parameters.
 type formHandler func(w http.ResponseWriter, r *http.Request, form url.Values)
 
-func withForm(h formHandler) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		form, err := formOf(w, r)
-		if err != nil {
-			refusal(r)(w, http.StatusBadRequest, "read the form: "+err.Error())
-			return
-		}
-		h(w, r, form)
-	}
-}
-
 // Routes lists the routes, each with and without the prefix /graphite, which proxies
 // often keep.
 func (a *API) Routes() []httpapi.Route {
@@ -74,7 +63,7 @@ func (a *API) Routes() []httpapi.Route {
 	for _, prefix := range []string{"", "/graphite"} {
 		both := func(path string, h formHandler) {
 			for _, method := range []string{http.MethodGet, http.MethodPost} {
-				routes = append(routes, httpapi.On(method, prefix+path, httpapi.Read, withForm(h)).ByMetric())
+				routes = append(routes, httpapi.On(method, prefix+path, httpapi.Read, a.withForm(h)).ByMetric())
 			}
 		}
 		both("/render", a.render)

@@ -2,7 +2,6 @@ package graphite
 
 import (
 	"errors"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -19,37 +18,37 @@ import (
 func (a *API) eventRoutes(prefix string) []httpapi.Route {
 	return []httpapi.Route{
 		httpapi.On(http.MethodPost, prefix+"/events", httpapi.Write, a.addEvent),
-		httpapi.On(http.MethodGet, prefix+"/events", httpapi.Read, withForm(a.listEvents)),
-		httpapi.On(http.MethodGet, prefix+"/events/get_data", httpapi.Read, withForm(a.listEvents)),
-		httpapi.On(http.MethodPost, prefix+"/events/get_data", httpapi.Read, withForm(a.listEvents)),
-		httpapi.On(http.MethodGet, prefix+"/events/{id}", httpapi.Read, withForm(a.oneEvent)),
+		httpapi.On(http.MethodGet, prefix+"/events", httpapi.Read, a.withForm(a.listEvents)),
+		httpapi.On(http.MethodGet, prefix+"/events/get_data", httpapi.Read, a.withForm(a.listEvents)),
+		httpapi.On(http.MethodPost, prefix+"/events/get_data", httpapi.Read, a.withForm(a.listEvents)),
+		httpapi.On(http.MethodGet, prefix+"/events/{id}", httpapi.Read, a.withForm(a.oneEvent)),
 		httpapi.On(http.MethodDelete, prefix+"/events/{id}", httpapi.Delete, a.deleteEvent),
 	}
 }
 
 // addEvent answers POST /events. It ignores the content type and parses the body as JSON.
 func (a *API) addEvent(w http.ResponseWriter, r *http.Request) {
-	e, err := a.postedEvent(w, r)
-	if err == nil {
-		err = a.events.Add(r.Context(), e)
-	}
-	if err != nil {
+	if err := a.addPosted(r); err != nil {
 		a.fail(w, r, err)
 		return
 	}
 	w.WriteHeader(http.StatusOK)
 }
 
-func (a *API) postedEvent(w http.ResponseWriter, r *http.Request) (event.Event, error) {
-	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(a.config.MaxEventSize)))
-	tooLarge := (*http.MaxBytesError)(nil)
-	switch {
-	case errors.As(err, &tooLarge):
-		return event.Event{}, &store.LimitError{Limit: "bytes of an event", Max: tooLarge.Limit, Need: max(r.ContentLength, tooLarge.Limit+1), What: "add an event"}
-	case err != nil:
-		return event.Event{}, &store.InputError{Reason: "read an event: " + err.Error()}
+// addPosted adds the event of a body, which counts as the text of a query until it is stored.
+func (a *API) addPosted(r *http.Request) error {
+	text, err := a.queries.ReadText(r.Context(), r.RemoteAddr, r.Body, query.TextLimit{
+		Key: "bytes of an event", Max: int64(a.config.MaxEventSize), What: "add an event", Announced: r.ContentLength,
+	})
+	if err != nil {
+		return err
 	}
-	return event.Parse(text, a.now())
+	defer text.Close()
+	var e event.Event
+	if err := text.Parse(func(text []byte) (err error) { e, err = event.Parse(text, a.now()); return err }); err != nil {
+		return err
+	}
+	return a.events.Add(r.Context(), e)
 }
 
 // searchOf parses the parameters of a list of events.

@@ -1,56 +1,99 @@
 package graphite
 
 import (
+	"bytes"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"mime"
 	"net/http"
 	"net/url"
 	"strings"
+
+	"varve/internal/query"
+	"varve/internal/store"
 )
 
-// maxForm limits the body of a request, in bytes.
+// maxForm limits the parameters of the query string and the body together, in bytes.
 const maxForm = 1 << 20
 
-// maxParameters limits the parameters of a query string or a body.
+// maxParameters limits their number.
 const maxParameters = 10_000
 
-// formOf returns the parameters of the query string, followed by those of the body.
-func formOf(w http.ResponseWriter, r *http.Request) (url.Values, error) {
-	form, err := parameters(r.URL.RawQuery)
-	if r.Method != http.MethodPost || err != nil {
-		return form, err
+// withForm reads the parameters of a request, which count as the text of a query until h returns.
+func (a *API) withForm(h formHandler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		text, err := a.readForm(r)
+		if err != nil {
+			a.fail(w, r, err)
+			return
+		}
+		defer text.Close()
+		var form url.Values
+		if err := text.Parse(func(text []byte) (err error) { form, err = formOf(r, text); return err }); err != nil {
+			a.fail(w, r, err)
+			return
+		}
+		h(w, r, form)
 	}
-	body, err := bodyOf(w, r)
-	for name, values := range body {
-		form[name] = append(form[name], values...)
-	}
-	return form, err
 }
 
-// bodyOf returns the parameters of a body. A body that is not a form has none.
-func bodyOf(w http.ResponseWriter, r *http.Request) (url.Values, error) {
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+const (
+	encodedForm = "application/x-www-form-urlencoded"
+	partedForm  = "multipart/form-data"
+)
+
+// kindOf returns the kind of form in the body of a request, "" if it has none.
+func kindOf(r *http.Request) string {
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	switch kind {
-	case "application/x-www-form-urlencoded":
-		text, err := io.ReadAll(r.Body)
-		if err != nil {
-			return nil, fmt.Errorf("read the form: %w", err)
-		}
-		return parameters(string(text))
-	case "multipart/form-data":
-		if err := r.ParseMultipartForm(maxForm); err != nil && !errors.Is(err, http.ErrNotMultipart) {
-			return nil, err
-		}
-		if r.MultipartForm != nil {
-			return maps.Clone(r.MultipartForm.Value), nil
+	if r.Method != http.MethodPost || kind != encodedForm && kind != partedForm {
+		return ""
+	}
+	return kind
+}
+
+// readForm returns the query string, followed by & and the body if that is a form.
+func (a *API) readForm(r *http.Request) (*query.Text, error) {
+	if kindOf(r) == "" {
+		return a.queries.NewText(r.Context(), r.RemoteAddr, []byte(r.URL.RawQuery)), nil
+	}
+	text := r.URL.RawQuery + "&"
+	return a.queries.ReadText(r.Context(), r.RemoteAddr, io.MultiReader(strings.NewReader(text), r.Body), query.TextLimit{
+		Key: "bytes of a form", Max: maxForm, What: "read a form", Announced: r.ContentLength,
+	})
+}
+
+// formOf returns the parameters of the query string, followed by those of the body. text is that of
+// readForm.
+func formOf(r *http.Request, text []byte) (form url.Values, err error) {
+	if kindOf(r) == partedForm {
+		form, err = partsOf(r, text[len(r.URL.RawQuery)+1:])
+	} else {
+		form, err = parameters(string(text))
+	}
+	if err != nil {
+		return nil, &store.InputError{Reason: "read the form: " + err.Error()}
+	}
+	return form, nil
+}
+
+// partsOf returns the parameters of the query string, followed by those of a body of parts.
+func partsOf(r *http.Request, body []byte) (url.Values, error) {
+	form, err := parameters(r.URL.RawQuery)
+	if err != nil {
+		return nil, err
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	if err := r.ParseMultipartForm(maxForm); err != nil && !errors.Is(err, http.ErrNotMultipart) {
+		return nil, err
+	}
+	if r.MultipartForm != nil {
+		for name, values := range r.MultipartForm.Value {
+			form[name] = append(form[name], values...)
 		}
 	}
-	return nil, nil
+	return form, nil
 }
 
 // parameters parses a query string or a form as graphite-web does: only & separates

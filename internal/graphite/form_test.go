@@ -74,7 +74,56 @@ func TestSemicolonsInForms(t *testing.T) {
 	}
 	long := httptest.NewRequest("POST", "/render", strings.NewReader("target="+strings.Repeat("a", maxForm)))
 	long.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	if r := serve(long); r.Code != 400 || !strings.Contains(r.Body.String(), "too large") {
+	if r := serve(long); r.Code != 400 || !strings.Contains(r.Body.String(), "limit bytes of a form of 1048576 reached, at least 1048583 needed") {
 		t.Errorf("%d %s", r.Code, r.Body)
+	}
+}
+
+// TestFormsTakeMemory: forms and events count as the texts of queries from their first bytes, and are refused
+// as overload if others use all memory for these.
+func TestFormsTakeMemory(t *testing.T) {
+	limits := query.DefaultConfig()
+	limits.TotalMemory = 1 << 20
+	s := open(t, DefaultConfig(), limits)
+	hold := func(client string, n int) *query.Text {
+		t.Helper()
+		text, err := s.queries.ReadText(t.Context(), client, strings.NewReader(strings.Repeat(" ", n)), query.TextLimit{Max: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	others := func() []*query.Text {
+		return []*query.Text{hold("192.0.2.2:1", 100<<10), hold("192.0.2.2:1", 40<<10), hold("192.0.2.3:1", 20<<10)}
+	}
+	texts := others()
+	form, parts := "target="+strings.Repeat("a", 100<<10), "--x\r\nContent-Disposition: form-data; name=target\r\n\r\n"+strings.Repeat("a", 100<<10)+"\r\n--x--\r\n"
+	for _, c := range []struct{ path, kind, body string }{
+		{"/render", encodedForm, form},
+		{"/metrics/find", partedForm + "; boundary=x", parts},
+		{"/tags/findSeries?expr=" + strings.Repeat("a", 20<<10), encodedForm, "expr=b"},
+		{"/render?target=" + strings.Repeat("a", 20<<10), "", ""},
+		{"/events", "", `{"what":"` + strings.Repeat("w", 40<<10) + `"}`},
+	} {
+		post := func() *httptest.ResponseRecorder {
+			w := httptest.NewRecorder()
+			r := httptest.NewRequest("POST", c.path, strings.NewReader(c.body))
+			r.Header.Set("Content-Type", c.kind)
+			s.mux.ServeHTTP(w, r)
+			return w
+		}
+		if r := post(); r.Code != 503 || !strings.Contains(r.Body.String(), "limit query.total_memory") {
+			t.Errorf("%.20s: %d %.300s", c.path, r.Code, r.Body)
+		}
+		for _, text := range texts {
+			text.Close()
+		}
+		if r := post(); r.Code == 503 {
+			t.Errorf("%.20s, with memory: %d %.300s", c.path, r.Code, r.Body)
+		}
+		texts = others()
+	}
+	for _, text := range texts {
+		text.Close()
 	}
 }

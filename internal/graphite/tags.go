@@ -32,11 +32,11 @@ func (a *API) tagRoutes(prefix string, both func(path string, h formHandler)) []
 	both("/tags/autoComplete/tags", a.completeTags)
 	both("/tags/autoComplete/values", a.completeValues)
 	return []httpapi.Route{
-		httpapi.On(http.MethodGet, prefix+"/tags", httpapi.Read, withForm(a.listTags)).ByMetric(),
-		httpapi.On(http.MethodGet, prefix+"/tags/{tag}", httpapi.Read, withForm(a.listValues)).ByMetric(),
-		httpapi.On(http.MethodPost, prefix+"/tags/tagSeries", httpapi.Write, withForm(tagSeries)).ByMetric(),
-		httpapi.On(http.MethodPost, prefix+"/tags/tagMultiSeries", httpapi.Write, withForm(tagMultiSeries)).ByMetric(),
-		httpapi.On(http.MethodPost, prefix+"/tags/delSeries", httpapi.Delete, withForm(a.delSeries)).ByMetric(),
+		httpapi.On(http.MethodGet, prefix+"/tags", httpapi.Read, a.withForm(a.listTags)).ByMetric(),
+		httpapi.On(http.MethodGet, prefix+"/tags/{tag}", httpapi.Read, a.withForm(a.listValues)).ByMetric(),
+		httpapi.On(http.MethodPost, prefix+"/tags/tagSeries", httpapi.Write, a.withForm(tagSeries)).ByMetric(),
+		httpapi.On(http.MethodPost, prefix+"/tags/tagMultiSeries", httpapi.Write, a.withForm(tagMultiSeries)).ByMetric(),
+		httpapi.On(http.MethodPost, prefix+"/tags/delSeries", httpapi.Delete, a.withForm(a.delSeries)).ByMetric(),
 	}
 }
 
@@ -451,7 +451,7 @@ func (a *API) delSeries(w http.ResponseWriter, r *http.Request, form url.Values)
 			deletions = append(deletions, store.DeletionOf(s, model.AllTime))
 		}
 	}
-	_, err := a.queries.Delete(r.Context(), func(ctx context.Context) error { return a.store.Delete(ctx, deletions...) })
+	_, err := a.queries.Delete(r.Context(), r.RemoteAddr, func(ctx context.Context) error { return a.store.Delete(ctx, deletions...) })
 	if err != nil {
 		a.fail(w, r, err)
 		return

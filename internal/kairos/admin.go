@@ -1,7 +1,6 @@
 package kairos
 
 import (
-	"context"
 	"crypto/sha256"
 	"fmt"
 	"net/http"
@@ -18,11 +17,11 @@ import (
 func (a *API) getRunning(w http.ResponseWriter, r *http.Request) error {
 	return a.answer(w, r, func(out *answer) error {
 		out.max = flushSize
-		return a.encodeRunning(r.Context(), out)
+		return a.encodeRunning(r, out)
 	})
 }
 
-func (a *API) encodeRunning(ctx context.Context, out *answer) error {
+func (a *API) encodeRunning(r *http.Request, out *answer) error {
 	out.buf = append(out.buf, `{"queries":[`...)
 	some := false
 	for id := uint64(0); ; id++ {
@@ -44,7 +43,7 @@ func (a *API) encodeRunning(ctx context.Context, out *answer) error {
 			out.buf = append(out.buf, ',')
 		}
 		some = true
-		if err := a.engine.Parse(ctx, query.OperatorTexts, func() error { a.appendRunning(out, &q); return nil }); err != nil {
+		if err := a.engine.Parse(r.Context(), r.RemoteAddr, query.OperatorTexts, func() error { a.appendRunning(out, &q); return nil }); err != nil {
 			return err
 		}
 		q.Text = "" // nor while the client reads
@@ -112,7 +111,7 @@ func (a *API) killQuery(w http.ResponseWriter, r *http.Request) error {
 	for _, q := range a.engine.Running() {
 		found := wanted == strconv.FormatUint(q.ID, 10)
 		if len(wanted) == hashLen {
-			if err := a.engine.Parse(r.Context(), query.OperatorTexts, func() error { found = wanted == hashOf(&q); return nil }); err != nil {
+			if err := a.engine.Parse(r.Context(), r.RemoteAddr, query.OperatorTexts, func() error { found = wanted == hashOf(&q); return nil }); err != nil {
 				return err
 			}
 		}

@@ -127,7 +127,7 @@ func (a *API) serve(h handler) http.HandlerFunc {
 
 // readBody reads a request's JSON within the limit. The caller must close the text.
 func (a *API) readBody(r *http.Request) (*query.Text, error) {
-	return a.engine.ReadText(r.Context(), r.Body, query.TextLimit{
+	return a.engine.ReadText(r.Context(), r.RemoteAddr, r.Body, query.TextLimit{
 		Key: "bytes of a query", Max: int64(a.config.MaxQuerySize), What: "read a query or delete", Announced: r.ContentLength,
 	})
 }
@@ -168,7 +168,7 @@ func (a *API) getQuery(w http.ResponseWriter, r *http.Request) error {
 	if !params.Has("query") {
 		return badRequest("query json must not be null or empty")
 	}
-	text := a.engine.NewText(r.Context(), []byte(params.Get("query")))
+	text := a.engine.NewText(r.Context(), r.RemoteAddr, []byte(params.Get("query")))
 	defer text.Close()
 	return a.query(w, r, text)
 }

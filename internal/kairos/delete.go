@@ -200,7 +200,7 @@ func noSelection(r *http.Request) error {
 }
 
 func (a *API) deletePoints(w http.ResponseWriter, r *http.Request, _ *agg.Query, deletions []store.Deletion) error {
-	began, err := a.engine.Delete(r.Context(), func(ctx context.Context) error { return a.store.Delete(ctx, deletions...) })
+	began, err := a.engine.Delete(r.Context(), r.RemoteAddr, func(ctx context.Context) error { return a.store.Delete(ctx, deletions...) })
 	if began {
 		a.logDeletions(r, deletions, err)
 	}

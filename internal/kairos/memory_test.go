@@ -203,7 +203,7 @@ func TestUnfinishedBodiesLeaveRoom(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		go func() { send.Write(bytes.Repeat([]byte(" "), 200<<10)) }()
+		go func() { send.Write(bytes.Repeat([]byte(" "), 100<<10)) }()
 		go func() {
 			if resp, err := s.client.Do(r); err == nil {
 				resp.Body.Close()
@@ -213,7 +213,7 @@ func TestUnfinishedBodiesLeaveRoom(t *testing.T) {
 		}()
 		leave = append(leave, func() error { return send.CloseWithError(io.ErrUnexpectedEOF) })
 	}
-	for held := ""; !strings.Contains(held, "\nvarve_query_memory_bytes 1.048576e+06\n"); { // 256 KiB each
+	for held := ""; !strings.Contains(held, "\nvarve_query_memory_bytes 524288\n"); { // 128 KiB each
 		time.Sleep(time.Millisecond)
 		_, held = s.do(t, "GET", "/internal/metrics", "")
 	}

@@ -119,7 +119,7 @@ func (a *API) postValue(w http.ResponseWriter, r *http.Request) error {
 	if err := checkMetadataNames(r); err != nil {
 		return err
 	}
-	text, err := a.engine.ReadText(r.Context(), r.Body, query.TextLimit{
+	text, err := a.engine.ReadText(r.Context(), r.RemoteAddr, r.Body, query.TextLimit{
 		Key: "bytes of a metadata value", Max: int64(a.config.MaxValueSize), What: "bytes of a metadata value", Announced: r.ContentLength,
 	})
 	if err != nil {

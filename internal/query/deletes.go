@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"varve/internal/principal"
 	"varve/internal/store"
 )
 
@@ -28,11 +29,11 @@ func newDeletes(m *metrics) *deletes {
 	return d
 }
 
-// Delete waits until few enough deletes run, and calls f, which deletes. No limit on
-// the time of queries ends f. began is false if f was not called. A delete that the store
+// Delete waits until few enough deletes run, and calls f, which deletes. The senders of deletes
+// that wait take turns; client is the address of one. No limit on the time of queries ends f. began is false if f was not called. A delete that the store
 // has recorded gives its slot to others, since from then on it only waits.
-func (e *Engine) Delete(ctx context.Context, f func(context.Context) error) (began bool, err error) {
-	if err := e.deletes.enter(ctx, e.config.Load()); err != nil {
+func (e *Engine) Delete(ctx context.Context, client string, f func(context.Context) error) (began bool, err error) {
+	if err := e.deletes.enter(ctx, client, e.config.Load()); err != nil {
 		return false, err
 	}
 	leave := sync.OnceFunc(e.deletes.leave)
@@ -40,12 +41,12 @@ func (e *Engine) Delete(ctx context.Context, f func(context.Context) error) (beg
 	return true, f(store.WithRecorded(ctx, leave))
 }
 
-func (d *deletes) enter(ctx context.Context, config *Config) error {
+func (d *deletes) enter(ctx context.Context, client string, config *Config) error {
 	if d.try() {
 		return nil
 	}
 	err := d.queue(ctx, queue{
-		config: config, most: int64(config.MaxQueued), waiting: &d.waiting, gauge: d.metrics.deletesWaiting,
+		config: config, most: int64(config.MaxQueued), sender: principal.NetworkOf(client), waiting: &d.waiting, gauge: d.metrics.deletesWaiting,
 		full: store.LimitError{Limit: "waiting deletes", What: "deletes that wait until others have ended; nothing was deleted; send fewer at once"},
 		late: store.LimitError{Limit: "query.max_wait", Max: config.MaxWait.Milliseconds(), What: "milliseconds that a delete waits until others have ended; nothing was deleted; send fewer at once"},
 		what: "a delete waits until others have ended", wayOut: "send fewer at once; nothing was deleted",

@@ -29,7 +29,7 @@ func TestRecordedDeleteLeavesItsSlot(t *testing.T) {
 		var all sync.WaitGroup
 		for range 3 * max(leastDeletes, runtime.GOMAXPROCS(0)) {
 			all.Go(func() {
-				began, err := f.Delete(t.Context(), func(ctx context.Context) error {
+				began, err := f.Delete(t.Context(), "", func(ctx context.Context) error {
 					parts := store.RecordedParts(ctx, 2)
 					store.Recorded(parts[0])
 					store.Recorded(parts[0])
@@ -43,7 +43,7 @@ func TestRecordedDeleteLeavesItsSlot(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		if began, err := f.Delete(t.Context(), func(context.Context) error { return nil }); !began || err != nil {
+		if began, err := f.Delete(t.Context(), "", func(context.Context) error { return nil }); !began || err != nil {
 			t.Errorf("beside recorded ones: began %t, %v", began, err)
 		}
 		if n := f.deletes.waiting.Load(); n != 0 {
@@ -72,7 +72,7 @@ func TestDeletesAreBounded(t *testing.T) {
 		}
 		running, waiting := make(chan result, slots), make(chan result, 2)
 		remove := func(results chan result, f *fixture, err error) {
-			began, e := f.Delete(t.Context(), func(context.Context) error { <-end; return err })
+			began, e := f.Delete(t.Context(), "", func(context.Context) error { <-end; return err })
 			results <- result{began, e}
 		}
 		for range slots {
@@ -83,7 +83,7 @@ func TestDeletesAreBounded(t *testing.T) {
 		go remove(waiting, f, nil)
 		synctest.Wait()
 		var limit *store.LimitError
-		if began, err := f.Delete(t.Context(), func(context.Context) error { t.Error("a refused delete runs"); return nil }); began || !errors.As(err, &limit) || !limit.Busy || limit.Limit != "waiting deletes" || limit.Need != 3 || limit.Max != 2 {
+		if began, err := f.Delete(t.Context(), "", func(context.Context) error { t.Error("a refused delete runs"); return nil }); began || !errors.As(err, &limit) || !limit.Busy || limit.Limit != "waiting deletes" || limit.Need != 3 || limit.Max != 2 {
 			t.Errorf("one more: began %t, %v", began, err)
 		}
 		began := time.Now()
@@ -101,7 +101,7 @@ func TestDeletesAreBounded(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		left := errors.New("the client has left")
 		cancel(left)
-		if began, err := f.Delete(ctx, func(context.Context) error { return nil }); began || !errors.Is(err, left) {
+		if began, err := f.Delete(ctx, "", func(context.Context) error { return nil }); began || !errors.Is(err, left) {
 			t.Errorf("began %t, %v", began, err)
 		}
 		if n := counted(t, f.deletes.metrics.deletesRefused); n != 3 {
@@ -119,7 +119,7 @@ func TestDeletesAreBounded(t *testing.T) {
 			t.Errorf("one that waited: began %t, %v", got.began, got.err)
 		}
 		for range 2 * slots { // slots are given back
-			if began, err := f.Delete(t.Context(), func(context.Context) error { return nil }); !began || err != nil {
+			if began, err := f.Delete(t.Context(), "", func(context.Context) error { return nil }); !began || err != nil {
 				t.Fatalf("after that: began %t, %v", began, err)
 			}
 		}

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"varve/internal/gate"
+	"varve/internal/principal"
 	"varve/internal/store"
 )
 
@@ -42,6 +44,9 @@ const (
 	// small texts, and as much for large ones: the rest is for what queries read.
 	textShare  = 8
 	textMemory = 256 << 20
+
+	// One part in othersShare of a lane's memory is for senders that hold no more than that.
+	othersShare = 4
 )
 
 // waitingTexts is how many requests may wait in a lane.
@@ -63,10 +68,10 @@ type texts struct {
 	lanes [lanes]struct {
 		slots
 		waiting atomic.Int64
+		memory  *gate.Gate
 	}
 
-	mu   sync.Mutex
-	held [lanes]int64
+	mu sync.Mutex // the metrics show what lanes held last
 }
 
 func newTexts(p *pool) *texts {
@@ -76,6 +81,7 @@ func newTexts(p *pool) *texts {
 	t.lanes[LargeTexts].free = runtime.GOMAXPROCS(0)
 	t.lanes[OperatorTexts].free = 1
 	for lane, name := range laneNames {
+		t.lanes[lane].memory = gate.NewReserving(t.max, t.max/othersShare)
 		t.lanes[lane].fresh.refused = p.metrics.shed.WithLabelValues("parse_" + name)
 	}
 	return t
@@ -87,6 +93,7 @@ func newTexts(p *pool) *texts {
 type Text struct {
 	engine *Engine
 	ctx    context.Context
+	client string
 	bytes  []byte
 	lane   Lane
 	held   int64
@@ -100,16 +107,16 @@ type TextLimit struct {
 	Announced int64  // length, -1 if not known
 }
 
-// NewText returns a text that has been read.
-func (e *Engine) NewText(ctx context.Context, text []byte) *Text {
-	return &Text{engine: e, ctx: ctx, bytes: text}
+// NewText returns a text that has been read. client is the address that sent it.
+func (e *Engine) NewText(ctx context.Context, client string, text []byte) *Text {
+	return &Text{engine: e, ctx: ctx, client: client, bytes: text}
 }
 
 // ReadText reads a text to its end. It returns a *store.LimitError if the text is too
 // long, one that is Busy if other requests hold all memory for texts, and a
 // *store.InputError if in fails.
-func (e *Engine) ReadText(ctx context.Context, in io.Reader, limit TextLimit) (*Text, error) {
-	t := e.NewText(ctx, nil)
+func (e *Engine) ReadText(ctx context.Context, client string, in io.Reader, limit TextLimit) (*Text, error) {
+	t := e.NewText(ctx, client, nil)
 	if err := t.read(in, limit); err != nil {
 		t.Close()
 		return nil, err
@@ -159,33 +166,34 @@ func (t *Text) Parse(f func(text []byte) error) error {
 		return err
 	}
 	defer func() { t.bytes = nil }()
-	return t.engine.Parse(t.ctx, LaneOf(len(t.bytes)), func() error { return f(t.bytes) })
+	return t.engine.Parse(t.ctx, t.client, LaneOf(len(t.bytes)), func() error { return f(t.bytes) })
 }
 
 // Close gives the memory back.
 func (t *Text) Close() {
 	t.bytes = nil
-	t.engine.texts.release(t.lane, t.held)
-	t.engine.texts.pool.release(netip.Prefix{}, t.held)
+	t.engine.texts.release(t.lane, t.sender(), t.held)
+	t.engine.texts.pool.release(t.sender(), t.held)
 	t.held = 0
 }
 
-// Parse waits for a turn in a lane and calls f.
-func (e *Engine) Parse(ctx context.Context, lane Lane, f func() error) error {
-	if err := e.texts.enter(ctx, lane, e.config.Load()); err != nil {
+// Parse waits for a turn in a lane and calls f. The senders of requests that wait take turns; client
+// is the address of one.
+func (e *Engine) Parse(ctx context.Context, client string, lane Lane, f func() error) error {
+	if err := e.texts.enter(ctx, client, lane, e.config.Load()); err != nil {
 		return err
 	}
 	defer e.texts.lanes[lane].leave()
 	return f()
 }
 
-func (a *texts) enter(ctx context.Context, lane Lane, config *Config) error {
+func (a *texts) enter(ctx context.Context, client string, lane Lane, config *Config) error {
 	l := &a.lanes[lane]
 	if l.try() {
 		return nil
 	}
 	err := l.queue(ctx, queue{
-		config: config, most: waitingTexts[lane], waiting: &l.waiting, gauge: a.pool.metrics.textWaiting.WithLabelValues(laneNames[lane]),
+		config: config, most: waitingTexts[lane], sender: principal.NetworkOf(client), waiting: &l.waiting, gauge: a.pool.metrics.textWaiting.WithLabelValues(laneNames[lane]),
 		full: store.LimitError{Limit: "waiting requests", What: "requests that wait to be parsed; send fewer at once"},
 		late: store.LimitError{Limit: "query.max_wait", Max: config.MaxWait.Milliseconds(), What: "milliseconds that a request waits to be parsed; send fewer at once"},
 		what: "a request waits to be parsed", wayOut: "send fewer, or smaller ones, at once",
@@ -208,53 +216,68 @@ func (t *Text) hold(n, length int64) error {
 		n = 0
 	}
 	all, lane := t.engine.texts, LaneOf(int(length))
-	n = min(n, all.max) // the largest text has all memory of its lane
+	n = min(n, all.share()) // the largest text has all that one sender may have
 	if err := all.take(lane, n, t); err != nil {
 		return err
 	}
 	more := n - t.held
 	if more < 0 {
-		all.pool.release(netip.Prefix{}, -more)
-	} else if err := all.pool.acquire(t.ctx, want{bytes: more, held: n}); err != nil {
-		all.release(lane, more)
+		all.pool.release(t.sender(), -more)
+	} else if err := all.pool.acquire(t.ctx, want{bytes: more, held: n, sender: t.sender()}); err != nil {
+		all.release(lane, t.sender(), more)
 		return err
 	}
 	t.held = n
 	return nil
 }
 
+// sender is who sent the text.
+func (t *Text) sender() netip.Prefix { return principal.NetworkOf(t.client) }
+
+// share is how many bytes of a lane one sender may hold.
+func (a *texts) share() int64 { return a.max - a.max/othersShare }
+
 // take changes what t holds to n bytes in a lane.
 func (a *texts) take(lane Lane, n int64, t *Text) error {
+	if lane == t.lane && n == t.held {
+		return nil
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	others := a.held[lane]
-	if lane == t.lane {
-		others -= t.held
+	had := t.held
+	if lane != t.lane {
+		had = 0
 	}
-	if n > 0 && others+n > a.max {
-		which := fmt.Sprintf("larger than %d bytes", smallText)
-		if lane == SmallTexts {
-			which = fmt.Sprintf("of up to %d bytes", smallText)
-		}
-		return a.refuse(&store.LimitError{Limit: "query.total_memory", Max: a.pool.max, What: fmt.Sprintf(
-			"memory for the text of a request; requests %s may take %d bytes of it together; send fewer at once, or smaller ones", which, a.max)})
+	if n > had && !a.lanes[lane].memory.TryEnter(t.sender(), n-had) {
+		return a.refuse(a.isFull(lane))
 	}
-	a.change(t.lane, -t.held)
-	a.change(lane, n)
+	a.leave(lane, t.sender(), max(0, had-n))
+	a.leave(t.lane, t.sender(), t.held-had)
 	t.lane = lane
 	return nil
 }
 
-func (a *texts) release(lane Lane, n int64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.change(lane, -n)
+func (a *texts) isFull(lane Lane) *store.LimitError {
+	which := fmt.Sprintf("larger than %d bytes", smallText)
+	if lane == SmallTexts {
+		which = fmt.Sprintf("of up to %d bytes", smallText)
+	}
+	return &store.LimitError{Limit: "query.total_memory", Max: a.pool.max, What: fmt.Sprintf(
+		"memory for the text of a request; requests %s may take %d bytes of it together, and those of one address %d; send fewer at once, or smaller ones", which, a.max, a.share())}
 }
 
-// change counts memory of a lane. a.mu is held.
-func (a *texts) change(lane Lane, n int64) {
-	if n != 0 {
-		a.held[lane] += n
-		a.pool.metrics.textBytes.WithLabelValues(laneNames[lane]).Set(float64(a.held[lane]))
+func (a *texts) release(lane Lane, sender netip.Prefix, n int64) {
+	if n == 0 {
+		return
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.leave(lane, sender, n)
+}
+
+// leave gives memory of a lane back and shows what it holds. a.mu is held.
+func (a *texts) leave(lane Lane, sender netip.Prefix, n int64) {
+	l := &a.lanes[lane]
+	l.memory.Leave(sender, n)
+	a.pool.metrics.textBytes.WithLabelValues(laneNames[lane]).Set(float64(l.memory.InUse()))
 }

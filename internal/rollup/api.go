@@ -1,7 +1,6 @@
 package rollup
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -65,7 +64,7 @@ func writeJSON(w http.ResponseWriter, answer any) error {
 
 // readTask reads a task from a request's body.
 func (s *Scheduler) readTask(r *http.Request, id string) (*task, error) {
-	text, err := s.engine.ReadText(r.Context(), r.Body, query.TextLimit{
+	text, err := s.engine.ReadText(r.Context(), r.RemoteAddr, r.Body, query.TextLimit{
 		Key: "bytes of a roll-up task", Max: int64(s.config.MaxTaskSize), What: "bytes of a roll-up task", Announced: r.ContentLength,
 	})
 	if err != nil {
@@ -206,15 +205,15 @@ func (s *Scheduler) deleteTask(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Scheduler) getStatus(w http.ResponseWriter, r *http.Request) error {
-	answer, err := s.answerStatus(r.Context(), r.PathValue("id"))
+	answer, err := s.answerStatus(r, r.PathValue("id"))
 	if err != nil {
 		return err
 	}
 	return writeJSON(w, answer)
 }
 
-func (s *Scheduler) answerStatus(ctx context.Context, id string) (*statusAnswer, error) {
-	st, err := s.catalogue.status(ctx, id)
+func (s *Scheduler) answerStatus(r *http.Request, id string) (*statusAnswer, error) {
+	st, err := s.catalogue.status(r.Context(), id)
 	if err != nil {
 		return nil, err
 	}
@@ -228,18 +227,19 @@ func (s *Scheduler) answerStatus(ctx context.Context, id string) (*statusAnswer,
 			ExecutionLength: m.ExecutionLength, ErrorMessage: m.ErrorMessage, LastExecution: m.LastExecution,
 		})
 	}
-	return a, s.addLag(ctx, id, a)
+	return a, s.addLag(r, id, a)
 }
 
 // addLag adds the members derived from the watermarks, if the status belongs to the
 // current version of the task.
-func (s *Scheduler) addLag(ctx context.Context, id string, a *statusAnswer) error {
+func (s *Scheduler) addLag(r *http.Request, id string, a *statusAnswer) error {
+	ctx := r.Context()
 	text, there, err := s.catalogue.get(ctx, configKey, id)
 	if err != nil || !there {
 		return err
 	}
 	var t *task
-	parseErr := s.engine.Parse(ctx, query.LaneOf(len(text)), func() (err error) {
+	parseErr := s.engine.Parse(ctx, r.RemoteAddr, query.LaneOf(len(text)), func() (err error) {
 		t, err = parseTask(s.parser, []byte(text), id, nil)
 		return err
 	})

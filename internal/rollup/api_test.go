@@ -169,7 +169,7 @@ func TestMessagesRepeatLittle(t *testing.T) {
 func TestLargeTasksTakeMemory(t *testing.T) {
 	h := newHarness(t)
 	h.restart(func(_ *Config, q *query.Config) { q.TotalMemory = 1 << 20 })
-	held, err := h.scheduler.engine.ReadText(t.Context(), strings.NewReader(strings.Repeat(" ", 100<<10)), query.TextLimit{Max: 1 << 20})
+	held, err := h.scheduler.engine.ReadText(t.Context(), "", strings.NewReader(strings.Repeat(" ", 100<<10)), query.TextLimit{Max: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +204,7 @@ func TestStatusOfABusyServer(t *testing.T) {
 		var others sync.WaitGroup
 		for range 1000 {
 			others.Go(func() {
-				_ = h.scheduler.engine.Parse(t.Context(), query.LaneOf(1), func() error { <-release; return nil })
+				_ = h.scheduler.engine.Parse(t.Context(), "", query.LaneOf(1), func() error { <-release; return nil })
 			})
 		}
 		synctest.Wait()

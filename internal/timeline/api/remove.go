@@ -27,7 +27,7 @@ func (a *API) deleteEvents(w http.ResponseWriter, r *http.Request) error {
 // the slots. Deletes of one timeline run one after the other: without slots, any number of them
 // could wait.
 func (a *API) delete(w http.ResponseWriter, r *http.Request, name string, f func() error) error {
-	began, err := a.queries.Delete(r.Context(), func(context.Context) error { return work.Do("delete events", f) })
+	began, err := a.queries.Delete(r.Context(), r.RemoteAddr, func(context.Context) error { return work.Do("delete events", f) })
 	if began {
 		a.logDelete(r, name, err)
 	}

@@ -18,7 +18,7 @@ func (s *served) takeDeletePlaces() (release func()) {
 		began, late := make(chan struct{}), make(chan struct{})
 		group.Go(func() {
 			defer close(late)
-			s.api.queries.Delete(ctx, func(context.Context) error {
+			s.api.queries.Delete(ctx, "", func(context.Context) error {
 				close(began)
 				<-ended
 				return nil
