@@ -4,21 +4,26 @@ import (
 	"bytes"
 	"maps"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"varve/internal/gate"
 	"varve/internal/httpapi"
+	"varve/internal/principal"
 )
 
 const (
 	// scrapesAtOnce limits how many pages of metrics are made at once.
 	scrapesAtOnce = 8
 
-	// scrapesUnsent limits how many pages of about 50 KB wait for clients to read them.
+	// scrapesUnsent limits how many pages of about 50 KB are made, or wait for clients to read them. One part in
+	// scrapesShare is for senders that have no more than that.
 	scrapesUnsent = 512
+	scrapesShare  = 8
 
 	// scrapePatience is how long a client may take to read a page. Prometheus waits as long by
 	// default.
@@ -27,35 +32,47 @@ const (
 
 // A scraper serves the page of metrics. A page is completed before it is sent, so that clients that
 // do not read occupy none of the places in which pages are made: a few of them would lock
-// Prometheus out.
+// Prometheus out. Nor does a sender that asks over many connections: senders take turns.
 type scraper struct {
-	pages  http.Handler
-	unsent chan struct{} // has an element for each page that is being sent
+	pages          http.Handler
+	making, unsent *gate.Gate
 }
 
 // newScraper makes pages of what g gathers, and counts them in r.
 func newScraper(r prometheus.Registerer, g prometheus.Gatherer) *scraper {
 	return &scraper{
-		pages:  promhttp.HandlerFor(g, promhttp.HandlerOpts{Registry: r, MaxRequestsInFlight: scrapesAtOnce}),
-		unsent: make(chan struct{}, scrapesUnsent),
+		pages:  promhttp.HandlerFor(g, promhttp.HandlerOpts{Registry: r}),
+		making: gate.New(scrapesAtOnce),
+		unsent: gate.NewReserving(scrapesUnsent, scrapesUnsent/scrapesShare),
 	}
 }
 
 func (s *scraper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	select {
-	case s.unsent <- struct{}{}:
-		defer func() { <-s.unsent }()
-	default:
+	sender := principal.NetworkOf(r.RemoteAddr)
+	if !s.unsent.TryEnter(sender, 1) {
 		httpapi.WriteUnavailable(w, r, "clients have not taken "+strconv.Itoa(scrapesUnsent)+" pages of metrics; each has "+scrapePatience.String()+" for it")
 		return
 	}
+	defer s.unsent.Leave(sender, 1)
 	p := page{header: http.Header{}, status: http.StatusOK}
-	s.pages.ServeHTTP(&p, r)
+	if err := s.make(&p, r, sender); err != nil {
+		return // the client has left
+	}
 	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(scrapePatience))
 	maps.Copy(w.Header(), p.header)
 	w.Header().Set("Content-Length", strconv.Itoa(p.body.Len()))
 	w.WriteHeader(p.status)
 	w.Write(p.body.Bytes())
+}
+
+// make makes a page when it is the turn of its sender.
+func (s *scraper) make(p *page, r *http.Request, sender netip.Prefix) error {
+	if _, _, err := s.making.Enter(r.Context(), sender, 1); err != nil {
+		return err
+	}
+	defer s.making.Leave(sender, 1)
+	s.pages.ServeHTTP(p, r)
+	return nil
 }
 
 // A page is an answer in memory.

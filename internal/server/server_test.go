@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -1199,10 +1200,20 @@ func TestScrapesThatNobodyReads(t *testing.T) {
 	s := newScraper(registry, registry)
 	stuck, leave := make(chan struct{}), make(chan struct{})
 	var all sync.WaitGroup
-	for range scrapesUnsent {
+	scrape := func(client string) *http.Request {
+		r := httptest.NewRequest("GET", "/internal/metrics", nil)
+		r.RemoteAddr = client
+		return r
+	}
+	const crowd, other = "192.0.2.1:1", "192.0.2.2:1"
+	for i := range scrapesUnsent {
+		client := crowd
+		if i >= scrapesUnsent-scrapesUnsent/scrapesShare {
+			client = other
+		}
 		all.Go(func() {
 			w := &stuckWriter{ResponseRecorder: httptest.NewRecorder(), stuck: stuck, leave: leave}
-			s.ServeHTTP(w, httptest.NewRequest("GET", "/internal/metrics", nil))
+			s.ServeHTTP(w, scrape(client))
 			if w.deadline.IsZero() || time.Until(w.deadline) > scrapePatience {
 				t.Errorf("a write may take until %v", w.deadline)
 			}
@@ -1210,13 +1221,13 @@ func TestScrapesThatNobodyReads(t *testing.T) {
 		<-stuck
 	}
 	w := httptest.NewRecorder()
-	s.ServeHTTP(w, httptest.NewRequest("GET", "/internal/metrics", nil))
+	s.ServeHTTP(w, scrape("192.0.2.3:1"))
 	if w.Code != 503 || !strings.Contains(w.Body.String(), "512 pages") {
 		t.Errorf("with all pages unread: %d %s", w.Code, w.Body)
 	}
 	leave <- struct{}{}
 	for w = httptest.NewRecorder(); ; w = httptest.NewRecorder() {
-		if s.ServeHTTP(w, httptest.NewRequest("GET", "/internal/metrics", nil)); w.Code != 503 {
+		if s.ServeHTTP(w, scrape(crowd)); w.Code != 503 {
 			break // the other one has left
 		}
 		runtime.Gosched()
@@ -1226,6 +1237,44 @@ func TestScrapesThatNobodyReads(t *testing.T) {
 	}
 	close(leave)
 	all.Wait()
+}
+
+// Senders that scrape over many connections take turns with others.
+func TestScrapesTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		registry := prometheus.NewRegistry()
+		next := make(chan struct{})
+		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "one", Help: "One."}, func() float64 { <-next; return 1 }))
+		s := newScraper(registry, registry)
+		var all sync.WaitGroup
+		var served [2]atomic.Int64
+		scrape := func(who int) {
+			all.Go(func() {
+				w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/internal/metrics", nil)
+				r.RemoteAddr = fmt.Sprintf("192.0.2.%d:1", who)
+				if s.ServeHTTP(w, r); w.Code == 200 {
+					served[who].Add(1)
+				}
+			})
+			synctest.Wait()
+		}
+		for range 100 {
+			scrape(0)
+		}
+		scrape(1)
+		for range scrapesAtOnce + 2 { // those that are being made, and at most one more for each of the two
+			next <- struct{}{}
+			synctest.Wait()
+		}
+		if served[1].Load() != 1 {
+			t.Errorf("after %d of a crowd, a page of another address is not made", served[0].Load())
+		}
+		close(next)
+		all.Wait()
+		if n := served[0].Load(); n != 100 {
+			t.Errorf("%d of the crowd were served, want all", n)
+		}
+	})
 }
 
 // A stuckWriter belongs to a client that does not read.

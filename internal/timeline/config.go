@@ -15,7 +15,7 @@ type Config struct {
 	PayloadBytesMax units.Bytes   `yaml:"payload_bytes_max" doc:"Largest data of an event, 1KiB to 16MiB."`
 	TimelinesMax    int           `yaml:"timelines_max" doc:"Most timelines, 1 to 10000000. At the limit, no new one is created."`
 	RateMax         int           `yaml:"rate_max" doc:"Most events per second that one timeline accepts from this server; bursts of 10 times as many are allowed. 0 means no limit."`
-	TailsMax        int           `yaml:"tails_max" doc:"Number of readers that may follow timelines at the same time, 1 to 100000."`
+	TailsMax        int           `yaml:"tails_max" doc:"Number of readers that may follow timelines at the same time, 1 to 100000. One address may have at most seven eighths of them."`
 	LeadTime        time.Duration `yaml:"lead_time" doc:"A change of layout is written this long before it takes effect, 1s to 1h. Events may be at most this far in the future. Must be the same on all servers of a cluster."`
 	Adapt           bool          `yaml:"adapt" doc:"Adapts bucket sizes and numbers of partitions to the measured rate."`
 	Spool           []string      `yaml:"spool" doc:"Names of at most 1000 timelines whose events are acknowledged once they are in a log on this server's disk, and written to Cassandra afterwards. So these timelines accept events while Cassandra is down. No effect with store: embedded."`

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"varve/internal/gate"
 )
 
 // An Engine answers requests on the timelines of a shelf. Its methods may be called by any
@@ -31,7 +33,7 @@ type Engine struct {
 		sync.Mutex
 		named map[string]*line
 	}
-	tails  atomic.Int64
+	tails  *gate.Gate
 	asking chan struct{} // see tailsAtOnce
 
 	stop    context.CancelFunc
@@ -45,6 +47,7 @@ func Open(shelf Shelf, o Options) (*Engine, error) {
 		return nil, fmt.Errorf("open timelines: %w", err)
 	}
 	e := &Engine{shelf: shelf, config: o.Config, options: o, now: o.Now, log: o.Log, asking: make(chan struct{}, tailsAtOnce)}
+	e.tails = gate.NewReserving(int64(e.config.TailsMax), int64(e.config.TailsMax/tailsShare))
 	_, e.whole = shelf.(Whole)
 	e.deletes, _ = shelf.(DeletionLog)
 	e.lines.named = map[string]*line{}

@@ -38,7 +38,7 @@ func newMetrics(e *Engine) *metrics {
 	for _, end := range []string{"closed", "behind"} {
 		m.tailed.WithLabelValues(end)
 	}
-	m.GaugeFunc("tails", "Readers that follow a timeline now.", func() float64 { return float64(e.tails.Load()) })
+	m.GaugeFunc("tails", "Readers that follow a timeline now.", func() float64 { return float64(e.tails.InUse()) })
 	return m
 }
 

@@ -5,12 +5,14 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/gate"
 )
 
 // TestLabelsAreShownFromTheStart: a scrape has each label before something is counted there.
 func TestLabelsAreShownFromTheStart(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	if _, err := newMetrics(&Engine{}).Register(reg); err != nil {
+	if _, err := newMetrics(&Engine{tails: gate.New(1)}).Register(reg); err != nil {
 		t.Fatal(err)
 	}
 	families, err := reg.Gather()

@@ -1,6 +1,7 @@
 package timeline
 
 import (
+	"net/netip"
 	"time"
 
 	"varve/internal/store"
@@ -121,6 +122,7 @@ type TailQuery struct {
 	Timeline string
 	Type     string // "": every type
 	Cursor   string // of the last arrival that the caller has; "": from now
+	Sender   netip.Prefix
 }
 
 // A TailEvent is an event as it arrived.

@@ -22,9 +22,8 @@ func (e *Engine) Tail(ctx context.Context, q TailQuery) (*Subscription, error) {
 			return nil, err
 		}
 	}
-	if n := e.tails.Add(1); n > int64(e.config.TailsMax) {
-		e.tails.Add(-1)
-		return nil, &store.LimitError{Limit: "timeline.tails_max", Max: int64(e.config.TailsMax), Need: n, What: "readers that follow timelines", Wait: time.Second}
+	if !e.tails.TryEnter(q.Sender, 1) {
+		return nil, &store.LimitError{Limit: "timeline.tails_max", Max: int64(e.config.TailsMax), Need: e.tails.InUse() + 1, What: "readers that follow timelines", Wait: time.Second}
 	}
 	s := &Subscription{e: e, line: e.use(q.Timeline), query: q, after: after, end: "closed"}
 	// Without a cursor, following begins with this call, not with the first Next.
@@ -56,6 +55,9 @@ const (
 	tailBytes  = 64 << 10
 
 	tailsAtOnce = 16
+
+	// One part in tailsShare of timeline.tails_max is for senders that have no more than that.
+	tailsShare = 8
 
 	tailPoll = 200 * time.Millisecond // how often a reader looks for events of other processes
 )
@@ -157,6 +159,6 @@ func (s *Subscription) close(err error) {
 	}
 	s.e.metrics.tailed.WithLabelValues(s.end).Inc()
 	s.end = ""
-	s.e.tails.Add(-1)
+	s.e.tails.Leave(s.query.Sender, 1)
 	s.e.release(s.line)
 }

@@ -64,7 +64,7 @@ func (a *API) guard(h func(*slotWriter, *http.Request)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		own, request, leave := a.slots.enter(w, r)
 		if own == nil {
-			httpapi.WriteUnavailable(w, r, fmt.Sprintf("%d exports and imports already run, the maximum", a.config.MaxConcurrent))
+			httpapi.WriteUnavailable(w, r, fmt.Sprintf("%d exports and imports already run, of at most %d, the last of them for an address without one", a.slots.used.InUse(), a.config.MaxConcurrent))
 			return
 		}
 		defer leave()

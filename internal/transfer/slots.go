@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 
+	"varve/internal/gate"
+	"varve/internal/principal"
 	"varve/internal/units"
 )
 
@@ -140,8 +143,21 @@ func (s *slot) silentLocked() (since time.Duration, silent bool) {
 	return since, since >= most
 }
 
-// yield ends the transfer, including a pending read or write. The caller repeats it,
-// since a read or write that was about to begin sets its own deadline.
+// yieldUntil ends the transfer again and again until ctx ends, since a read or write that was about to
+// begin sets its own deadline.
+func (s *slot) yieldUntil(ctx context.Context) {
+	again := time.NewTicker(50 * time.Millisecond)
+	defer again.Stop()
+	for ctx.Err() == nil {
+		s.yield()
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// yield ends the transfer, including a pending read or write.
 func (s *slot) yield() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,25 +193,27 @@ func (s *slot) gaveUp() error {
 }
 
 // slots limits the transfers that run at once. If no slot is free, a request takes the
-// slot of the slowest client, provided that client is slow.
+// slot of the slowest client, provided that client is slow. One sender cannot have all slots: the last one
+// is for a sender that has none.
 type slots struct {
 	now   func() time.Time
 	turn  time.Duration
-	rate  units.Bytes   // see slowRate
-	used  chan struct{} // holds one element for each transfer that runs
+	rate  units.Bytes // see slowRate
+	used  *gate.Gate
 	mu    sync.Mutex
 	taken map[*slot]struct{}
 }
 
 func newSlots(n int) *slots {
-	return &slots{now: time.Now, turn: turn, rate: slowRate, used: make(chan struct{}, n), taken: map[*slot]struct{}{}}
+	return &slots{now: time.Now, turn: turn, rate: slowRate, used: gate.NewReserving(int64(n), min(1, int64(n)/2)), taken: map[*slot]struct{}{}}
 }
 
 // enter takes a slot for a request, until the returned function is called. The slot
 // counts what goes through the returned writer and the body of the returned request.
 // Without a slot, all results are nil.
 func (all *slots) enter(w http.ResponseWriter, r *http.Request) (*slotWriter, *http.Request, func()) {
-	if !all.take(r.Context()) {
+	sender := principal.NetworkOf(r.RemoteAddr)
+	if !all.take(r.Context(), sender) {
 		return nil, nil, nil
 	}
 	s := newSlot(all.now, all.turn, all.rate, w)
@@ -209,34 +227,25 @@ func (all *slots) enter(w http.ResponseWriter, r *http.Request) (*slotWriter, *h
 		delete(all.taken, s)
 		all.mu.Unlock()
 		s.leave()
-		<-all.used
+		all.used.Leave(sender, 1)
 	}
 }
 
-func (all *slots) take(ctx context.Context) bool {
-	select {
-	case all.used <- struct{}{}:
+func (all *slots) take(ctx context.Context, sender netip.Prefix) bool {
+	if all.used.TryEnter(sender, 1) {
 		return true
-	default:
 	}
 	slow := all.slowest()
 	if slow == nil {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, slotWait)
+	var yields sync.WaitGroup
+	defer yields.Wait()
 	defer cancel()
-	again := time.NewTicker(50 * time.Millisecond)
-	defer again.Stop()
-	for {
-		slow.yield()
-		select {
-		case all.used <- struct{}{}:
-			return true
-		case <-again.C:
-		case <-ctx.Done():
-			return false
-		}
-	}
+	yields.Go(func() { slow.yieldUntil(ctx) })
+	_, _, err := all.used.Enter(ctx, sender, 1)
+	return err == nil
 }
 
 // slowest returns the slot of the slowest client, nil if no client is slow.

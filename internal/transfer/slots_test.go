@@ -278,3 +278,32 @@ func (p *pieces) Write(b []byte) (int, error) {
 	p.largest = max(p.largest, len(b))
 	return p.ResponseRecorder.Write(b)
 }
+
+// Transfers of one address, however fast, leave a slot for others.
+func TestTransfersOfOneAddressLeaveASlot(t *testing.T) {
+	all := newSlots(4)
+	enter := func(client string) (leave func()) {
+		r := httptest.NewRequest("GET", "/api/v1/export", http.NoBody)
+		r.RemoteAddr = client
+		_, _, leave = all.enter(httptest.NewRecorder(), r)
+		return leave
+	}
+	for range 3 {
+		if enter("192.0.2.1:1") == nil {
+			t.Fatal("three transfers of one address do not run at once")
+		}
+	}
+	if enter("192.0.2.1:1") != nil {
+		t.Error("one address has all slots")
+	}
+	for range 2 { // one after the other
+		leave := enter("192.0.2.2:1")
+		if leave == nil {
+			t.Fatal("another address gets no slot")
+		}
+		if enter("192.0.2.3:1") != nil || enter("192.0.2.2:2") != nil {
+			t.Error("five transfers run at once")
+		}
+		leave()
+	}
+}

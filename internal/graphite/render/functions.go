@@ -5,6 +5,7 @@ import (
 	"math"
 	"net/url"
 	"strings"
+	"sync"
 
 	"varve/internal/graphite/function"
 )
@@ -51,25 +52,58 @@ func pies() map[string]description {
 	return out
 }
 
-func described(form url.Values) map[string]description {
-	if kind, _ := last(form, "type"); kind == "pie" {
-		return pies()
-	}
+var described = sync.OnceValue(func() map[string]description {
 	out := map[string]description{}
 	for _, f := range function.All() {
 		out[f.Name] = describe(f)
 	}
 	return out
+})
+
+// descriptions returns those that a request asks about. They must not be changed.
+func descriptions(form url.Values) map[string]description {
+	if kind, _ := last(form, "type"); kind == "pie" {
+		return pies()
+	}
+	return described()
 }
 
-// Functions returns the functions as a JSON object by name, or with the parameter
-// grouped by group and name. The parameter group selects one group.
-func Functions(form url.Values) ([]byte, error) {
+// A listing is what the JSON of Functions depends on.
+type listing struct {
+	kind, group          string
+	one, grouped, pretty bool
+}
+
+func listingOf(form url.Values) (l listing) {
+	if kind, _ := last(form, "type"); kind == "pie" {
+		l.kind = kind
+	}
 	grouped, _ := last(form, "grouped")
-	group, one := last(form, "group")
+	pretty, _ := last(form, "pretty")
+	l.group, l.one = last(form, "group")
+	l.grouped, l.pretty = grouped == "1" || strings.EqualFold(grouped, "true"), pretty != ""
+	return l
+}
+
+// listings has the JSON of listings that were asked for. Anybody may ask, and to make a listing of all functions
+// takes far longer than other answers that anybody gets.
+var listings = struct {
+	sync.Mutex
+	made map[listing][]byte
+}{made: map[listing][]byte{}}
+
+// Functions returns the functions as a JSON object by name, or with the parameter
+// grouped by group and name. The parameter group selects one group. The JSON must not be changed.
+func Functions(form url.Values) ([]byte, error) {
+	l := listingOf(form)
+	listings.Lock()
+	defer listings.Unlock()
+	if made, ok := listings.made[l]; ok {
+		return made, nil
+	}
 	flat, groups := map[string]description{}, map[string]map[string]description{}
-	for name, d := range described(form) {
-		if one && d.Group != group {
+	for name, d := range descriptions(form) {
+		if l.one && d.Group != l.group {
 			continue
 		}
 		flat[name] = d
@@ -78,16 +112,21 @@ func Functions(form url.Values) ([]byte, error) {
 		}
 		groups[d.Group][name] = d
 	}
-	if grouped == "1" || strings.EqualFold(grouped, "true") {
-		return marshal(form, groups)
+	var list any = flat
+	if l.grouped {
+		list = groups
 	}
-	return marshal(form, flat)
+	made, err := marshal(form, list)
+	if err == nil && len(flat) > 0 { // any number of groups do not exist
+		listings.made[l] = made
+	}
+	return made, err
 }
 
 // Function returns the JSON of one function, or false if no function has this
 // name.
 func Function(name string, form url.Values) ([]byte, bool, error) {
-	d, ok := described(form)[name]
+	d, ok := descriptions(form)[name]
 	if !ok {
 		return nil, false, nil
 	}

@@ -5,13 +5,13 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/collectors"
 	"varve/internal/failure"
+	"varve/internal/gate"
 	"varve/internal/httpapi"
 	"varve/internal/ingest"
 	"varve/internal/query"
@@ -34,7 +34,7 @@ type API struct {
 	requests *prometheus.CounterVec
 	sent     prometheus.Counter
 	cut      *prometheus.CounterVec
-	flying   atomic.Int64 // bytes of events that are being sent to readers that follow
+	flying   *gate.Gate // bytes of events that are being sent to readers that follow
 }
 
 // Options are what an API is created with.
@@ -65,7 +65,8 @@ func (a *API) put(ctx context.Context, events []timeline.Addressed) (timeline.Re
 
 // New returns an API.
 func New(o Options) *API {
-	a := &API{engine: o.Engine, spool: o.Spool, pipeline: o.Pipeline, queries: o.Queries, config: o.Config, log: o.Log, beat: heartbeat, patience: tailPatience}
+	a := &API{engine: o.Engine, spool: o.Spool, pipeline: o.Pipeline, queries: o.Queries, config: o.Config, log: o.Log, beat: heartbeat, patience: tailPatience,
+		flying: gate.NewReserving(tailMemory, tailMemory/tailShare)}
 	set := collectors.Named("varve_timeline_")
 	a.requests = set.CounterVec("requests_total", "Requests of the API of timelines, by kind.", "request")
 	a.sent = set.Counter("tail_events_total", "Events that were sent to readers that follow timelines.")

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"slices"
 	"time"
 
 	"varve/internal/httpapi"
+	"varve/internal/principal"
 	"varve/internal/timeline"
 )
 
@@ -21,8 +23,10 @@ const (
 	tailPatience = 10 * time.Second
 
 	// tailMemory bounds the events that are being sent to all readers that follow. A reader whose
-	// events would exceed it is disconnected; it can continue where it was.
+	// events would exceed it is disconnected; it can continue where it was. One part in tailShare is for
+	// senders that hold no more than that, beside those with many readers that read slowly.
 	tailMemory = 64 << 20
+	tailShare  = 4
 
 	// eventFrame is about what the text of an event has beside its data.
 	eventFrame = 256
@@ -61,7 +65,7 @@ func (a *API) tail(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer s.Close()
-	t := &tailing{api: a, w: w, control: http.NewResponseController(w)}
+	t := &tailing{api: a, sender: q.Sender, w: w, control: http.NewResponseController(w)}
 	beginTail(w)
 	t.buf = fmt.Appendf(t.buf, "retry: %d\nid: %s\n\n", tailRetry.Milliseconds(), s.Cursor())
 	t.run(ctx, s)
@@ -74,6 +78,7 @@ func tailQuery(r *http.Request) (q timeline.TailQuery, err error) {
 	if q.Timeline, err = nameOf(r); err != nil {
 		return q, err
 	}
+	q.Sender = principal.NetworkOf(r.RemoteAddr)
 	p, err := parametersOf(r, "")
 	if err != nil {
 		return q, err
@@ -99,6 +104,7 @@ func beginTail(w http.ResponseWriter) {
 // A tailing is the answer to one reader.
 type tailing struct {
 	api     *API
+	sender  netip.Prefix
 	w       http.ResponseWriter
 	control *http.ResponseController
 	buf     []byte // not written yet
@@ -140,11 +146,11 @@ func (t *tailing) send(some []timeline.TailEvent) bool {
 	for i := range some {
 		bytes += int64(len(some[i].Data) + eventFrame)
 	}
-	defer t.api.flying.Add(-bytes)
-	if t.api.flying.Add(bytes) > tailMemory {
+	if !t.api.flying.TryEnter(t.sender, bytes) {
 		t.api.cut.WithLabelValues("memory").Inc()
 		return false
 	}
+	defer t.api.flying.Leave(t.sender, bytes)
 	for i := range some {
 		e := &some[i]
 		t.buf = slices.Grow(t.buf, len(e.Data)+eventFrame) // at once: growing by parts takes up to twice as much

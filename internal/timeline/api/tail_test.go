@@ -15,6 +15,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"varve/internal/ingest"
+	"varve/internal/principal"
+	"varve/internal/store"
 	"varve/internal/timeline"
 )
 
@@ -236,16 +238,31 @@ func (s *served) slow() float64 {
 	return m.Counter.GetValue()
 }
 
+// fly takes the memory for events that are on their way, except for n bytes, for readers of two other
+// addresses. The function that it returns gives it back.
+func (s *served) fly(n int64) (rest func()) {
+	s.t.Helper()
+	const kept = tailMemory / tailShare
+	crowd, other := principal.NetworkOf("192.0.2.1:1"), principal.NetworkOf("192.0.2.2:1")
+	if !s.api.flying.TryEnter(crowd, tailMemory-kept) || !s.api.flying.TryEnter(other, kept-n) {
+		s.t.Fatal("the memory is not free")
+	}
+	return func() {
+		s.api.flying.Leave(crowd, tailMemory-kept)
+		s.api.flying.Leave(other, kept-n)
+	}
+}
+
 // Events that are on their way to all readers are bounded.
 func TestTailMemory(t *testing.T) {
 	s := serve(t)
 	r := s.follow("/t/tail", "")
-	s.api.flying.Add(tailMemory)
+	rest := s.fly(0)
 	s.appendOne("t", 1)
 	if got := r.event(); got != "over" {
 		t.Errorf("got %s", got)
 	}
-	s.api.flying.Add(-tailMemory)
+	rest()
 	if got := s.follow("/t/tail", r.last).event(); got != shown(1) {
 		t.Errorf("after that: %s", got)
 	}
@@ -272,7 +289,7 @@ func TestTailOfPayloads(t *testing.T) {
 			all = append(all, shown(i))
 		}
 		s.wantPart(200, `"accepted":200`, "POST", "/t/events", "["+strings.Join(all, ",")+"]")
-		s.api.flying.Add(tailMemory - 1<<20)
+		s.fly(1 << 20)
 		cursors := []string{before.last}
 		r := s.follow("/t/tail", before.last)
 		for i := range n {
@@ -289,4 +306,40 @@ func TestTailOfPayloads(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestTailMemoryOfOneAddress: readers of one address whose events are on their way for long do not cut readers
+// of another.
+func TestTailMemoryOfOneAddress(t *testing.T) {
+	s := serve(t)
+	r := s.follow("/t/tail", "")
+	crowd := principal.NetworkOf("192.0.2.1:1")
+	n := 0
+	for s.api.flying.TryEnter(crowd, 1<<20) {
+		n++
+	}
+	s.appendOne("t", 1)
+	if got := r.event(); got != shown(1) {
+		t.Errorf("got %s, while %d MiB are on their way to others", got, n)
+	}
+}
+
+// TestTailsOfOneAddress: readers of one address, however many, leave places for others.
+func TestTailsOfOneAddress(t *testing.T) {
+	s := serve(t, func(c *timeline.Config, _ *ingest.Config) { c.TailsMax = 16 })
+	crowd := timeline.TailQuery{Timeline: "t", Sender: principal.NetworkOf("192.0.2.1:1")}
+	for range 14 {
+		sub, err := s.api.engine.Tail(t.Context(), crowd)
+		must(t, err)
+		defer sub.Close()
+	}
+	if _, err := s.api.engine.Tail(t.Context(), crowd); !errors.As(err, new(*store.LimitError)) {
+		t.Errorf("one address has more than seven eighths of the places: %v", err)
+	}
+	for range 2 {
+		if r := s.follow("/t/tail", ""); r.answer.StatusCode != http.StatusOK {
+			t.Errorf("another address gets status %d", r.answer.StatusCode)
+		}
+	}
+	s.wantPart(503, "limit timeline.tails_max of 16", "GET", "/t/tail", "")
 }
