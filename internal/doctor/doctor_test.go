@@ -92,14 +92,14 @@ func TestMemory(t *testing.T) {
 	c.Ingest.MaxSeriesMemory, c.Query.TotalMemory = 1<<30, 1<<30
 	c.Ingest.BodyMemory, c.Embedded.HeadBytesMax = 256<<20, 160<<20
 	embedded := memoryOf(c)
-	if embedded != 2<<30+(256+128+160+32)<<20 {
+	if embedded != 2<<30+(256+32+128+160+32)<<20 {
 		t.Errorf("with 2 GiB the settings allow %d", embedded)
 	}
 	c.Store = config.Cassandra
-	if got := memoryOf(c); got != 2<<30+(256+128+144+64+32)<<20 {
+	if got := memoryOf(c); got != 2<<30+(256+32+128+144+64+32)<<20 {
 		t.Errorf("over Cassandra they allow %d", got)
 	}
-	wants(t, memoryFits(4<<30, embedded), OK, "2624.0 MiB of 4096.0 MiB")
+	wants(t, memoryFits(4<<30, embedded), OK, "2656.0 MiB of 4096.0 MiB")
 	wants(t, memoryFits(2<<30, embedded), Warning, "the machine or its control group has 2048.0 MiB")
 	wants(t, memoryFits(0, embedded), OK, "not known")
 }

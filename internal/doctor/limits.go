@@ -35,7 +35,7 @@ func memory(c config.Config) Finding {
 // memoryOf adds up the memory that the settings allow on this machine.
 func memoryOf(c config.Config) int64 {
 	sum := machine.Share(int64(c.Ingest.MaxSeriesMemory)) + machine.Share(int64(c.Query.TotalMemory)) +
-		int64(c.Ingest.Bodies()) + c.Ingest.AliasMemory() + int64(c.Kairos.QueryCache)
+		int64(c.Ingest.Bodies()+c.Ingest.Buffers()) + c.Ingest.AliasMemory() + int64(c.Kairos.QueryCache)
 	if c.Store == config.Cassandra {
 		written, read := int64(1+len(c.Cassandra.Keyspaces)), int64(len(c.Cassandra.ReadClusters))
 		sum += written*int64(c.Cassandra.Spool.MaxMemory) + (written+read)*(int64(c.Cassandra.Read.PostingsCacheBytes)+int64(c.Cassandra.Read.ChunkCacheBytes))

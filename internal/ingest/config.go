@@ -29,7 +29,7 @@ type Config struct {
 	MaxTags          int         `yaml:"max_tags" doc:"Most tags of a series."`
 	MaxTagValueBytes units.Bytes `yaml:"max_tag_value_bytes" doc:"Longest tag value."`
 
-	BodyMemory units.Bytes `yaml:"body_memory" doc:"Memory for the HTTP bodies of all requests together; 0 means 256MiB, or a sixteenth of the memory of the machine or its control group if that is less. One body may be a quarter of it as sent, and half of it after decompression. If it is at least 4 MiB, an eighth of it is reserved for small bodies, each at most a thousandth of it (256 KiB of 256 MiB), so that they do not wait behind large ones. When the memory is used up, HTTP answers 503."`
+	BodyMemory units.Bytes `yaml:"body_memory" doc:"Memory for the HTTP bodies of all requests together; 0 means 256MiB, or a sixteenth of the memory of the machine or its control group if that is less. One body may be a quarter of it as sent, and half of it after decompression. If it is at least 4 MiB, an eighth of it is reserved for small bodies, each at most a thousandth of it (256 KiB of 256 MiB), so that they do not wait behind large ones. When the memory is used up, HTTP answers 503. The buffers of all connections of telnet and carbon that are larger than 16 KiB may take an eighth of it in addition."`
 
 	// Constants; tests and benchmarks change them by --tune.
 
@@ -100,6 +100,10 @@ const (
 func (c Config) Bodies() units.Bytes {
 	return cmp.Or(c.BodyMemory, units.Bytes(machine.Part(bodyParts, int64(mostBodies))))
 }
+
+// Buffers is the memory for the buffers of connections of lines and pickles that are larger than their first
+// ones.
+func (c Config) Buffers() units.Bytes { return c.Bodies() / 8 }
 
 // maxBody is the length of the longest HTTP body as it is sent, if body_memory is not 0. Together with
 // its uncompressed form it takes at most three quarters of the memory of all bodies.

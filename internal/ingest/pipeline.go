@@ -51,6 +51,7 @@ type Pipeline struct {
 	// Bodies of at most smallBody bytes have memory of their own, so that those of a
 	// thousand collectors do not wait in line behind those of one sender of large ones.
 	smallBodies *gate.Gate
+	buffers     *gate.Gate // of connections of lines and pickles, see Room
 	smallBody   int64
 	newcomer    *rate.Limiter
 	samples     *sampleRate
@@ -121,6 +122,8 @@ func New(appender store.Appender, cfg Config, o Options) *Pipeline {
 		},
 	}
 	p.splitBodies(int64(cfg.BodyMemory))
+	buffers := int64(cfg.Buffers())
+	p.buffers = gate.NewReserving(buffers, buffers/senderShare)
 	p.writes.patience = congestion.Patience(cfg.StoreWait)
 	p.checker, _ = store.As[store.SampleChecker](appender)
 	p.mu.protocols = map[string]*Protocol{}

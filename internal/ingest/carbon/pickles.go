@@ -86,6 +86,8 @@ func (h *pickles) ServeConn(ctx context.Context, nc *stream.Conn) {
 	if a, ok := nc.RemoteAddr().(*net.TCPAddr); ok {
 		c.network = principal.Network(a.AddrPort().Addr())
 	}
+	c.room = h.p.NewRoom(c.remote)
+	defer c.room.Hold(0)
 	c.in = bufio.NewReaderSize(counted{nc, h.received}, lines.FirstBuffer)
 	c.adder = newAdder(h.p, h.proto, c.remote)
 	c.fill = c.parse
@@ -115,6 +117,7 @@ type pickleConn struct {
 	in      *bufio.Reader // of nc
 	remote  string
 	network netip.Prefix // of remote
+	room    *ingest.Room // for a buffer larger than the first
 
 	block []byte      // frames that are stored together, one after the other
 	ends  []int       // of the frames in block
@@ -157,6 +160,9 @@ const lengthBytes = 4
 
 // next reads a frame, and all others that have arrived with it. It reports whether there was one.
 func (c *pickleConn) next(ctx context.Context) bool {
+	if c.in.Size() == lines.FirstBuffer && cap(c.block) > lines.FirstBuffer { // there was no room for more
+		c.block = nil
+	}
 	c.block, c.ends = c.block[:0], c.ends[:0]
 	var length [lengthBytes]byte
 	if n, err := io.ReadFull(c.in, length[:]); err != nil {
@@ -252,7 +258,8 @@ func (c *pickleConn) readMore() {
 		_ = c.read(int(size)) // from the buffer
 		c.ends = append(c.ends, len(c.block))
 	}
-	if most := int(c.h.cfg.ReadBuffer); c.in.Size() < most && len(c.block) >= lines.FirstBuffer/2 {
+	most := int(c.h.cfg.ReadBuffer)
+	if c.in.Size() < most && len(c.block) >= lines.FirstBuffer/2 && c.room.Hold(int64(most)) {
 		rest, _ := c.in.Peek(c.in.Buffered())
 		c.in = bufio.NewReaderSize(io.MultiReader(bytes.NewReader(bytes.Clone(rest)), counted{c.nc, c.h.received}), most)
 	}

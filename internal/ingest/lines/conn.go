@@ -72,6 +72,7 @@ type conn struct {
 	nc     *stream.Conn
 	remote string
 	parser Parser
+	room   *ingest.Room // for a buffer larger than the first
 
 	buf      []byte // buf[:end] was read and not used yet
 	end      int
@@ -83,13 +84,16 @@ type conn struct {
 
 func newConn(p *Protocol, nc *stream.Conn) *conn {
 	remote := nc.RemoteAddr().String()
-	return &conn{p: p, nc: nc, remote: remote, parser: p.NewParser(remote)}
+	return &conn{p: p, nc: nc, remote: remote, parser: p.NewParser(remote), room: p.Pipeline.NewRoom(remote)}
 }
 
 // run reads until the client or the server ends the connection.
 func (c *conn) run(ctx context.Context) {
+	defer c.room.Hold(0)
 	for {
-		c.makeRoom()
+		if !c.makeRoom(ctx) {
+			return
+		}
 		n, err := c.nc.Read(c.buf[c.end:])
 		c.noteRead(n)
 		if n > 0 {
@@ -126,23 +130,36 @@ func (c *conn) noteRead(n int) {
 }
 
 // makeRoom leaves room to read into: the buffer doubles when the last read
-// filled it, and goes back to its first size when little comes.
-func (c *conn) makeRoom() {
+// filled it, and goes back to its first size when little comes. makeRoom reports whether to continue: the
+// connection ends if a long line needs memory that others have.
+func (c *conn) makeRoom(ctx context.Context) bool {
 	if c.end == 0 && c.small >= quietReads && len(c.buf) > FirstBuffer {
 		c.buf = nil
+		c.room.Hold(0)
 	}
 	if c.buf == nil {
 		c.buf, c.small = make([]byte, FirstBuffer), 0
 	}
 	if c.end < len(c.buf)/2 {
-		return
+		return true
+	}
+	if c.grow(); c.end < len(c.buf) {
+		return true
+	}
+	if err := c.room.Wait(ctx, 2*int64(len(c.buf))); err != nil {
+		c.rejectBlock(ingest.Unavailable, err, c.buf, 1)
+		return false
 	}
 	c.grow()
+	return true
 }
 
-// grow doubles the buffer. It grows beyond ReadBuffer only for a single line, which use cuts off at
-// MaxLine.
+// grow doubles the buffer, if there is memory. It grows beyond ReadBuffer only for a single line, which use
+// cuts off at MaxLine.
 func (c *conn) grow() {
+	if !c.room.Hold(2 * int64(len(c.buf))) {
+		return
+	}
 	larger := make([]byte, 2*len(c.buf))
 	copy(larger, c.buf[:c.end])
 	c.buf = larger

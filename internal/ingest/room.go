@@ -1,0 +1,54 @@
+package ingest
+
+import (
+	"context"
+	"net/netip"
+
+	"varve/internal/principal"
+)
+
+// A Room is what the buffers of one connection of lines or pickles hold of the memory for those of all
+// connections, see Config.Buffers, of which one part in senderShare is for senders that hold no more than
+// that. Buffers of the first size need none. A room is for use by one goroutine. A nil *Room has room for all.
+type Room struct {
+	p      *Pipeline
+	sender netip.Prefix
+	taken  int64
+}
+
+// NewRoom returns a room of a sender, given by address and port, that holds nothing. Hold(0) gives back what it
+// holds later.
+func (p *Pipeline) NewRoom(remote string) *Room {
+	return &Room{p: p, sender: principal.NetworkOf(remote)}
+}
+
+// Hold makes the room hold n bytes, and reports whether there was memory for that. It does not wait.
+func (r *Room) Hold(n int64) bool {
+	switch {
+	case r == nil:
+		return true
+	case n > r.taken:
+		if !r.p.buffers.TryEnter(r.sender, n-r.taken) {
+			return false
+		}
+	case n < r.taken:
+		r.p.buffers.Leave(r.sender, r.taken-n)
+	}
+	r.taken = n
+	return true
+}
+
+// Wait makes the room hold n bytes. It waits for at most busy_wait, and then returns ErrBusy.
+func (r *Room) Wait(ctx context.Context, n int64) error {
+	if r.Hold(n) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.p.cfg.BusyWait)
+	defer cancel()
+	taken, _, err := r.p.buffers.Enter(ctx, r.sender, n-r.taken)
+	r.taken += taken
+	if err != nil {
+		return ErrBusy
+	}
+	return nil
+}
