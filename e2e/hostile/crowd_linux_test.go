@@ -3,6 +3,8 @@ package hostile
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -61,6 +63,76 @@ func TestQueriesOfOneAddress(t *testing.T) {
 			<-ctx.Done()
 		})
 	})
+}
+
+// Requests of one address, however many, whole or not, leave others all that requests need: turns to be
+// parsed, memory for texts, deletes, exports, pages of metrics.
+func TestRequestsOfOneAddress(t *testing.T) {
+	w := guard(t, "--query-total-memory=128MiB")
+	const form = "Content-Type: application/x-www-form-urlencoded\r\n"
+	post := func(path, header string, length int, body string) string {
+		return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: %s\r\n%sContent-Length: %d\r\n\r\n%s", path, w.HTTP, header, length, body)
+	}
+	half := func(path, header string, length int) string {
+		return post(path, header, length, strings.Repeat(" ", length-1))
+	}
+	get := func(path string) string { return fmt.Sprintf("GET %s HTTP/1.1\r\nHost: %s\r\n\r\n", path, w.HTTP) }
+	remove := `{"start_absolute":1,"end_absolute":2,"metrics":[{"name":"crowd"}]}`
+	many := `{"start_absolute":1,"metrics":[` + strings.Repeat(`{"name":"crowd"},`, 200) + `{"name":"crowd"}]}`
+	for name, text := range map[string]string{
+		"halves of queries":       half("/api/v1/datapoints/query", "", 64_000),
+		"halves of large queries": half("/api/v1/datapoints/query", "", 1<<20),
+		"halves of forms":         half("/render", form, 1<<20),
+		"halves of events":        half("/events", "", 64_000),
+		"queries":                 strings.Repeat(post("/api/v1/datapoints/query", "", len(many), many), 50),
+		"deletes":                 strings.Repeat(post("/api/v1/datapoints/delete", "", len(remove), remove), 200),
+		"exports":                 strings.Repeat(get("/api/v1/export?metric=bystander"), 200),
+		"pages of metrics":        strings.Repeat(get("/internal/metrics"), 50),
+		"readers that follow":     get("/api/v1/timelines/crowd/tail"),
+	} {
+		w.part(name, 400*mib, func(ctx context.Context) {
+			ctx, cancel := context.WithTimeout(ctx, max(*attackFor, 3*time.Second))
+			defer cancel()
+			visits := make(chan struct{})
+			go func() {
+				defer close(visits)
+				for pause(ctx, time.Second/2); ctx.Err() == nil; pause(ctx, askEvery) {
+					w.visitAll(ctx)
+				}
+			}()
+			crowd(1200, func(int) {
+				c, err := connectFrom(ctx, crowdAddress, w.HTTP)
+				if err != nil {
+					return
+				}
+				defer c.Close()
+				go io.Copy(io.Discard, c)
+				c.say(text)
+				<-ctx.Done()
+			})
+			<-visits
+		})
+	}
+}
+
+// visitAll sends a request of each kind that has places or memory of its own.
+func (w *ward) visitAll(ctx context.Context) {
+	for _, v := range []struct {
+		status             int
+		method, path, body string
+	}{
+		{http.StatusOK, "POST", "/api/v1/datapoints/query", bystanderQuestion(0, 0) + strings.Repeat(" ", 5000)},
+		{http.StatusOK, "POST", "/api/v1/datapoints/query", bystanderQuestion(0, 0) + strings.Repeat(" ", 100_000)},
+		{http.StatusNoContent, "POST", "/api/v1/datapoints/delete", `{"start_absolute":1,"end_absolute":2,"metrics":[{"name":"visitor"}]}`},
+		{http.StatusOK, "GET", "/api/v1/export?metric=visitor", ""},
+		{http.StatusOK, "GET", "/internal/metrics", ""},
+		{http.StatusOK, "POST", "/events", `{"what":"` + strings.Repeat("w", 5000) + `"}`},
+	} {
+		w.timed(ctx, v.method+" "+v.path, func(ctx context.Context) error {
+			_, err := w.Want(ctx, v.status, v.method, v.path, v.body)
+			return err
+		})
+	}
 }
 
 // crowdBeside sends points from many connections of one address, and visits the server beside them.
