@@ -146,6 +146,7 @@ func TestReserve(t *testing.T) {
 		for range config.MaxQueued + 1 {
 			all.Go(crowd)
 			time.Sleep(2 * turnTime)
+			synctest.Wait() // a turn may end at the same moment
 		}
 		if n, begun := f.Queued(), len(f.Running()); n != config.MaxQueued || begun != config.MaxQueued+1 {
 			t.Fatalf("%d queries wait, and %d have begun", n, begun)
