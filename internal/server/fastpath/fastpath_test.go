@@ -11,8 +11,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -598,6 +600,31 @@ func testManyLines(t *testing.T, over network) {
 }
 
 // A panic of a handler ends its connection only.
+// TestPipelinedRequests: between two requests that a client has sent at once, goroutines of others run. Thousands
+// of such clients would delay everybody else otherwise.
+func TestPipelinedRequests(t *testing.T) {
+	const requests = 20
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	var other atomic.Bool // a goroutine that the request before has started
+	var late, n int       // of the server's one goroutine
+	r := newRig(t, network{}, func(w http.ResponseWriter, _ *http.Request) {
+		if n > 0 && !other.Swap(false) {
+			late++
+		}
+		n++
+		go other.Store(true)
+		w.Header().Set("Content-Length", "0")
+	})
+	get := "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+	last := "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+	if answers := strings.Count(answered(t, network{}, r.addr, strings.Repeat(get, requests-1)+last), "HTTP/1.1 200"); answers != requests {
+		t.Errorf("%d answers", answers)
+	}
+	if late > requests/2 { // the scheduler sometimes continues with the same goroutine
+		t.Errorf("before %d of %d requests no other goroutine ran", late, requests)
+	}
+}
+
 func TestPanic(t *testing.T) { overBoth(t, testPanic) }
 
 func testPanic(t *testing.T, over network) {

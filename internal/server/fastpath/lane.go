@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -25,6 +26,7 @@ type lane struct {
 	allowed time.Time   // read deadline that was set for the next request
 	moved   atomic.Bool // a request has set another one since
 	taken   atomic.Bool // the body of the request was read to its end
+	ahead   bool        // the client had sent the request before the server looked for it
 
 	client watch
 
@@ -45,10 +47,15 @@ type wire interface {
 
 	// writePieces writes pieces in order, if possible by one system call. It changes the list.
 	writePieces(pieces ...[]byte) error
+
+	// waited reports whether the last read waited for the client, or true if that is not known.
+	waited() bool
 }
 
 // A connWire is a connection without special means.
 type connWire struct{ *stream.Conn }
+
+func (w connWire) waited() bool { return true }
 
 func (w connWire) writePieces(pieces ...[]byte) error {
 	var to io.Writer = w.Conn // with TLS, each piece is a record
@@ -65,7 +72,12 @@ func (w connWire) writePieces(pieces ...[]byte) error {
 const blanks = 4
 
 func (l *lane) serve(ctx context.Context) (unused []byte, handOver bool) {
-	for patience := l.server.o.FirstTimeout; l.await(patience); patience = l.server.o.IdleTimeout {
+	for patience, first := l.server.o.FirstTimeout, true; l.await(patience); patience, first = l.server.o.IdleTimeout, false {
+		// A goroutine that need not wait for its client lets others run. Thousands of them, each served for 10 ms, the
+		// longest time that Go's scheduler grants, would delay others by many seconds.
+		if l.ahead && !first {
+			runtime.Gosched()
+		}
 		p, _ := l.in.Peek(l.in.Buffered())
 		h, ok := plainHead(p)
 		if !ok {
@@ -86,6 +98,7 @@ func (l *lane) serve(ctx context.Context) (unused []byte, handOver bool) {
 // no request will come.
 func (l *lane) await(patience time.Duration) bool {
 	skip := blanks
+	l.ahead = true
 	if l.skipBlanks(&skip) {
 		return true
 	}
@@ -103,6 +116,9 @@ func (l *lane) await(patience time.Duration) bool {
 	for {
 		if _, err := l.in.Peek(1); err != nil {
 			return false
+		}
+		if l.wire.waited() {
+			l.ahead = false
 		}
 		if l.skipBlanks(&skip) {
 			return true

@@ -34,6 +34,7 @@ type call struct {
 	length int
 	n      int
 	err    error
+	waited bool                         // the connection was not ready at first
 	try    func(fd uintptr) (done bool) // the method, allocated once
 }
 
@@ -69,6 +70,8 @@ func (s *socket) Read(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+func (s *socket) waited() bool { return s.read.waited }
 
 func (s *socket) Write(p []byte) (n int, err error) {
 	rest := [...][]byte{p}
@@ -108,7 +111,7 @@ func appendPieces(dst []unix.Iovec, list [][]byte, room int) []unix.Iovec {
 
 // do calls once the connection is ready, within its deadline.
 func (c *call) do(whenReady func(func(uintptr) bool) error, at unsafe.Pointer, length int) (int, error) {
-	c.at, c.length, c.n, c.err = at, length, 0, nil
+	c.at, c.length, c.n, c.err, c.waited = at, length, 0, nil, false
 	err := whenReady(c.try)
 	c.at = nil
 	if err == nil && c.err != nil {
@@ -127,6 +130,7 @@ func (c *call) once(fd uintptr) (done bool) {
 		case syscall.EINTR:
 			continue
 		case syscall.EAGAIN:
+			c.waited = true
 			return false
 		default:
 			c.err = errno
