@@ -103,6 +103,20 @@ func (g *Gate) Leave(sender netip.Prefix, n int64) {
 	g.admitLocked()
 }
 
+// Helps reports whether n would fit for a sender if another one gave back as much, and it were the turn of the
+// first. It would not if that is of the reserve, and the sender holds too much for it.
+func (g *Gate) Helps(leaving, sender netip.Prefix, n int64) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	used, one, other := g.mu.used, g.mu.held[leaving], g.mu.held[sender]
+	g.giveLocked(leaving, n)
+	fits := g.takeLocked(sender, n, true)
+	g.mu.used = used
+	g.keepLocked(sender, other)
+	g.keepLocked(leaving, one)
+	return fits
+}
+
 // Most returns the amount of the gate.
 func (g *Gate) Most() int64 { return g.most }
 

@@ -299,3 +299,26 @@ func TestContextThatEnds(t *testing.T) {
 		g.Leave(single, 2)
 	}
 }
+
+// What one sender gives back helps another one unless it is of the reserve and the other one holds too much
+// for that. Asking changes nothing.
+func TestHelps(t *testing.T) {
+	g := NewReserving(4, 1)
+	for _, sender := range []netip.Prefix{crowd, crowd, single, third} { // third holds the reserve
+		if !g.TryEnter(sender, 1) {
+			t.Fatalf("no room for %v", sender)
+		}
+	}
+	newcomer := netip.MustParsePrefix("192.0.2.4/32")
+	for _, c := range []struct {
+		leaving, sender netip.Prefix
+		want            bool
+	}{{third, crowd, false}, {third, single, false}, {third, third, true}, {third, newcomer, true}, {single, crowd, true}, {crowd, crowd, true}} {
+		if got := g.Helps(c.leaving, c.sender, 1); got != c.want {
+			t.Errorf("what %v gives back helps %v: %t", c.leaving, c.sender, got)
+		}
+	}
+	if g.InUse() != 4 || len(g.mu.held) != 3 || g.mu.used.reserved != 1 || g.mu.held[third].reserved != 1 {
+		t.Errorf("asking has changed the gate: %+v", &g.mu.held)
+	}
+}

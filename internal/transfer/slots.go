@@ -55,6 +55,7 @@ func (e *yieldedError) Error() string {
 // A slot is the right of a transfer to run. It counts the bytes that the client transfers,
 // and how long the transfer waits for the client.
 type slot struct {
+	sender  netip.Prefix
 	now     func() time.Time
 	turn    time.Duration
 	enough  units.Bytes // bytes per second at which a client is not slow
@@ -217,6 +218,7 @@ func (all *slots) enter(w http.ResponseWriter, r *http.Request) (*slotWriter, *h
 		return nil, nil, nil
 	}
 	s := newSlot(all.now, all.turn, all.rate, w)
+	s.sender = sender
 	all.mu.Lock()
 	all.taken[s] = struct{}{}
 	all.mu.Unlock()
@@ -235,7 +237,7 @@ func (all *slots) take(ctx context.Context, sender netip.Prefix) bool {
 	if all.used.TryEnter(sender, 1) {
 		return true
 	}
-	slow := all.slowest()
+	slow := all.slowest(sender)
 	if slow == nil {
 		return false
 	}
@@ -248,14 +250,15 @@ func (all *slots) take(ctx context.Context, sender netip.Prefix) bool {
 	return err == nil
 }
 
-// slowest returns the slot of the slowest client, nil if no client is slow.
-func (all *slots) slowest() (slowest *slot) {
+// slowest returns the slot of the slowest client, nil if no client is slow. A slot that a sender could not
+// take, because it is the last one, is left to its client.
+func (all *slots) slowest(sender netip.Prefix) (slowest *slot) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	var least float64
 	for s := range all.taken {
-		if s.gaveUp() != nil {
-			continue // another request waits for this slot
+		if s.gaveUp() != nil || !all.used.Helps(s.sender, sender, 1) {
+			continue // another request waits for this slot, or would get it
 		}
 		if rate, slow := s.slow(); slow && (slowest == nil || rate < least) {
 			slowest, least = s, rate

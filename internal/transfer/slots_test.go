@@ -10,10 +10,12 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/internal/principal"
 	"varve/internal/store"
 	"varve/internal/store/reference"
 	"varve/internal/units"
@@ -306,4 +308,36 @@ func TestTransfersOfOneAddressLeaveASlot(t *testing.T) {
 		}
 		leave()
 	}
+}
+
+// A request whose address could not have the last slot does not end the slow transfer that has it. One of an
+// address without a slot does.
+func TestLastSlotIsTakenOnlyByThoseWhoMayHaveIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := newSlots(4)
+		enter := func(client string) bool {
+			r := httptest.NewRequest("GET", "/api/v1/export", http.NoBody)
+			r.RemoteAddr = client
+			own, _, _ := all.enter(httptest.NewRecorder(), r)
+			return own != nil
+		}
+		for _, client := range []string{"192.0.2.1:1", "192.0.2.1:2", "192.0.2.1:3", "192.0.2.2:1"} {
+			if !enter(client) {
+				t.Fatalf("no slot for %s", client)
+			}
+		}
+		var last *slot
+		for s := range all.taken {
+			if s.sender == principal.NetworkOf("192.0.2.2:1") {
+				last, s.blocked = s, s.now()
+			}
+		}
+		time.Sleep(silence)
+		if enter("192.0.2.1:4") || last.gaveUp() != nil {
+			t.Errorf("an address with three of four slots ended the transfer of another one: %v", last.gaveUp())
+		}
+		if enter("192.0.2.3:1") || last.gaveUp() == nil { // this transfer never gives its slot back
+			t.Error("an address without a slot did not end a slow transfer")
+		}
+	})
 }
