@@ -53,13 +53,20 @@ func kindOf(r *http.Request) string {
 	return kind
 }
 
+// beforeBody returns what the text of a request with a form has before the body.
+func beforeBody(r *http.Request) string {
+	if r.URL.RawQuery == "" {
+		return "" // an & would count as a parameter and a byte
+	}
+	return r.URL.RawQuery + "&"
+}
+
 // readForm returns the query string, followed by & and the body if that is a form.
 func (a *API) readForm(r *http.Request) (*query.Text, error) {
 	if kindOf(r) == "" {
 		return a.queries.NewText(r.Context(), r.RemoteAddr, []byte(r.URL.RawQuery)), nil
 	}
-	text := r.URL.RawQuery + "&"
-	return a.queries.ReadText(r.Context(), r.RemoteAddr, io.MultiReader(strings.NewReader(text), r.Body), query.TextLimit{
+	return a.queries.ReadText(r.Context(), r.RemoteAddr, io.MultiReader(strings.NewReader(beforeBody(r)), r.Body), query.TextLimit{
 		Key: "bytes of a form", Max: maxForm, What: "read a form", Announced: r.ContentLength,
 	})
 }
@@ -68,7 +75,7 @@ func (a *API) readForm(r *http.Request) (*query.Text, error) {
 // readForm.
 func formOf(r *http.Request, text []byte) (form url.Values, err error) {
 	if kindOf(r) == partedForm {
-		form, err = partsOf(r, text[len(r.URL.RawQuery)+1:])
+		form, err = partsOf(r, text[len(beforeBody(r)):])
 	} else {
 		form, err = parameters(string(text))
 	}

@@ -79,6 +79,33 @@ func TestSemicolonsInForms(t *testing.T) {
 	}
 }
 
+// TestLargestForms: a form has as many bytes and parameters as the limits say.
+func TestLargestForms(t *testing.T) {
+	s := open(t, DefaultConfig(), query.DefaultConfig())
+	post := func(kind, body string) string {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest("POST", "/tags/findSeries", strings.NewReader(body))
+		r.Header.Set("Content-Type", kind)
+		s.mux.ServeHTTP(w, r)
+		return w.Body.String()
+	}
+	many := strings.Repeat("x=&", maxParameters-1) + "x="
+	long := "x=" + strings.Repeat("a", maxForm-2)
+	before, after := "--x\r\nContent-Disposition: form-data; name=x\r\n\r\n", "\r\n--x--"
+	parts := before + strings.Repeat("a", maxForm-len(before+after)) + after
+	for name, text := range map[string]string{"parameters": post(encodedForm, many), "bytes": post(encodedForm, long), "parts": post(partedForm+"; boundary=x", parts)} {
+		if strings.Contains(text, "read the form") || strings.Contains(text, "bytes of a form") {
+			t.Errorf("the most %s: %.200s", name, text)
+		}
+	}
+	if text := post(encodedForm, many+"&x="); !strings.Contains(text, "the form has 10001 parameters; at most 10000 are allowed") {
+		t.Errorf("one parameter more: %.200s", text)
+	}
+	if text := post(encodedForm, long+"a"); !strings.Contains(text, "limit bytes of a form of 1048576 reached, at least 1048577 needed") {
+		t.Errorf("one byte more: %.200s", text)
+	}
+}
+
 // TestFormsTakeMemory: forms and events count as the texts of queries from their first bytes, and are refused
 // as overload if others use all memory for these.
 func TestFormsTakeMemory(t *testing.T) {
