@@ -50,7 +50,7 @@ func newScraper(r prometheus.Registerer, g prometheus.Gatherer) *scraper {
 func (s *scraper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	sender := principal.NetworkOf(r.RemoteAddr)
 	if !s.unsent.TryEnter(sender, 1) {
-		httpapi.WriteUnavailable(w, r, "clients have not taken "+strconv.Itoa(scrapesUnsent)+" pages of metrics; each has "+scrapePatience.String()+" for it")
+		httpapi.WriteUnavailable(w, r, "clients have not taken "+strconv.FormatInt(s.unsent.InUse(), 10)+" pages of metrics; each has "+scrapePatience.String()+" for it")
 		return
 	}
 	defer s.unsent.Leave(sender, 1)

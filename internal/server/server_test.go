@@ -1208,6 +1208,12 @@ func TestScrapesThatNobodyReads(t *testing.T) {
 	const crowd, other = "192.0.2.1:1", "192.0.2.2:1"
 	for i := range scrapesUnsent {
 		client := crowd
+		if i == scrapesUnsent-scrapesUnsent/scrapesShare {
+			w := httptest.NewRecorder()
+			if s.ServeHTTP(w, scrape(crowd)); w.Code != 503 || !strings.Contains(w.Body.String(), "448 pages") {
+				t.Errorf("with seven eighths of the pages unread by one address: %d %s", w.Code, w.Body)
+			}
+		}
 		if i >= scrapesUnsent-scrapesUnsent/scrapesShare {
 			client = other
 		}

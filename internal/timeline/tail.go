@@ -3,6 +3,7 @@ package timeline
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"varve/internal/store"
@@ -23,7 +24,9 @@ func (e *Engine) Tail(ctx context.Context, q TailQuery) (*Subscription, error) {
 		}
 	}
 	if !e.tails.TryEnter(q.Sender, 1) {
-		return nil, &store.LimitError{Limit: "timeline.tails_max", Max: int64(e.config.TailsMax), Need: e.tails.InUse() + 1, What: "readers that follow timelines", Wait: time.Second}
+		most := int64(e.config.TailsMax)
+		return nil, &store.LimitError{Limit: "timeline.tails_max", Max: most, Wait: time.Second,
+			What: fmt.Sprintf("readers that follow timelines; %d do, and of one address at most %d may", e.tails.InUse(), most-most/tailsShare)}
 	}
 	s := &Subscription{e: e, line: e.use(q.Timeline), query: q, after: after, end: "closed"}
 	// Without a cursor, following begins with this call, not with the first Next.

@@ -333,8 +333,9 @@ func TestTailsOfOneAddress(t *testing.T) {
 		must(t, err)
 		defer sub.Close()
 	}
-	if _, err := s.api.engine.Tail(t.Context(), crowd); !errors.As(err, new(*store.LimitError)) {
-		t.Errorf("one address has more than seven eighths of the places: %v", err)
+	_, err := s.api.engine.Tail(t.Context(), crowd)
+	if want := "limit timeline.tails_max of 16 reached: readers that follow timelines; 14 do, and of one address at most 14 may"; !errors.As(err, new(*store.LimitError)) || err.Error() != want {
+		t.Errorf("one address has more than seven eighths of the places: %v, want %s", err, want)
 	}
 	for range 2 {
 		if r := s.follow("/t/tail", ""); r.answer.StatusCode != http.StatusOK {
