@@ -599,7 +599,6 @@ func testManyLines(t *testing.T, over network) {
 	}
 }
 
-// A panic of a handler ends its connection only.
 // TestPipelinedRequests: between two requests that a client has sent at once, goroutines of others run. Thousands
 // of such clients would delay everybody else otherwise.
 func TestPipelinedRequests(t *testing.T) {
@@ -625,6 +624,7 @@ func TestPipelinedRequests(t *testing.T) {
 	}
 }
 
+// A panic of a handler ends its connection only.
 func TestPanic(t *testing.T) { overBoth(t, testPanic) }
 
 func testPanic(t *testing.T, over network) {
