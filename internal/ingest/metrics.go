@@ -22,7 +22,7 @@ func newMetrics(r prometheus.Registerer, p *Pipeline) *metrics {
 	m := &metrics{
 		samples:      set.CounterVec("samples_total", "Samples stored, by protocol.", "protocol"),
 		rejected:     set.CounterVec("rejected_total", "Inputs (lines, metric objects, points, bodies) refused, by protocol and reason.", "protocol", "reason"),
-		waits:        set.CounterVec("waits_total", "Times a sender was held up, by what was used up: samples (samples_in_flight_max), rate (samples_per_second), bodies (body_memory) or names (of new series, which the store indexes one block after the other).", "for"),
+		waits:        set.CounterVec("waits_total", "Times a sender was held up, by what was used up: samples (samples_in_flight_max), rate (samples_per_second), bodies (body_memory), buffers (of connections of lines and pickles, an eighth of body_memory) or names (of new series, which the store indexes one block after the other).", "for"),
 		created:      set.Counter("series_created_total", "Series that a sender named for the first time."),
 		misses:       set.Counter("alias_misses_total", "Series whose names had to be parsed because the alias cache did not hold them."),
 		stale:        set.Counter("stale_blocks_total", "Blocks of input parsed again because series references had become void."),
@@ -49,7 +49,7 @@ func newMetrics(r prometheus.Registerer, p *Pipeline) *metrics {
 		func() float64 { _, b := p.aliases.Load().size(); return float64(b) })
 	set.GaugeFunc("alias_cache_entries", "Aliases held by the cache.",
 		func() float64 { n, _ := p.aliases.Load().size(); return float64(n) })
-	for _, limit := range []string{"samples", "rate", "bodies", "names"} {
+	for _, limit := range []string{"samples", "rate", "bodies", "buffers", "names"} {
 		m.waits.WithLabelValues(limit) // shown from the start
 	}
 	set.MustRegister(r)

@@ -23,7 +23,7 @@ func TestWaitsAreShownFromTheStart(t *testing.T) {
 			got = append(got, m.Label[0].GetValue())
 		}
 	}
-	if want := []string{"bodies", "names", "rate", "samples"}; !slices.Equal(got, want) {
+	if want := []string{"bodies", "buffers", "names", "rate", "samples"}; !slices.Equal(got, want) {
 		t.Errorf("varve_ingest_waits_total has %q, want %q", got, want)
 	}
 }

@@ -45,9 +45,9 @@ func (r *Room) Wait(ctx context.Context, n int64) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.p.cfg.BusyWait)
 	defer cancel()
+	r.p.metrics.waits.WithLabelValues("buffers").Inc()
 	taken, _, err := r.p.buffers.Enter(ctx, r.sender, n-r.taken)
-	r.taken += taken
-	if err != nil {
+	if r.taken += taken; err != nil || r.taken < n { // n is more than a sender may ever have
 		return ErrBusy
 	}
 	return nil
