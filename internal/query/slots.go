@@ -146,7 +146,7 @@ func (s *slots) queue(ctx context.Context, q queue) error {
 	n := q.waiting.Add(1)
 	defer q.waiting.Add(-1)
 	s.mu.Lock()
-	if n > q.most && !s.displace(q.sender) && !s.reserve(q.sender, int(q.most/8)) {
+	if n > q.most && !s.makeRoom(q.sender, int(q.most/8)) {
 		s.mu.Unlock()
 		return q.isFull(n)
 	}
@@ -176,10 +176,16 @@ func (q *queue) isFull(n int64) error {
 	return &q.full
 }
 
+// makeRoom reports whether a query of a sender may wait although the lines are full: in the place of another
+// one, or in the reserve of n places. s.mu is held.
+func (s *slots) makeRoom(sender netip.Prefix, n int) bool {
+	waiting := s.senders()
+	return s.displace(sender, waiting) || s.reserve(waiting[sender], n)
+}
+
 // displace makes room in the line of fresh queries for one of a sender: the last query of the sender that
 // has the most is refused, unless that is the same sender, or has no more than it would have. s.mu is held.
-func (s *slots) displace(sender netip.Prefix) bool {
-	waiting := s.senders()
+func (s *slots) displace(sender netip.Prefix, waiting map[netip.Prefix]int) bool {
 	last := -1
 	for i, w := range s.fresh.waiters { // those for their second turn are not refused
 		if w.patience > 0 && waiting[w.sender] > waiting[sender]+1 && (last < 0 || waiting[w.sender] >= waiting[s.fresh.waiters[last].sender]) {
@@ -196,17 +202,17 @@ func (s *slots) displace(sender netip.Prefix) bool {
 	return true
 }
 
-// reserve reports whether a query of a sender may wait beyond the bound. If all that wait have begun, nobody
-// can be displaced, and one sender could keep out all others. So up to n queries may wait to begin
-// whatever else waits, but of no sender that has n waiting already. s.mu is held.
-func (s *slots) reserve(sender netip.Prefix, n int) bool {
+// reserve reports whether a query may wait beyond the bound, of a sender that has some waiting already. If all
+// that wait have begun, nobody can be displaced, and one sender could keep out all others. So up to n queries
+// may wait to begin whatever else waits, but of no sender that has n waiting. s.mu is held.
+func (s *slots) reserve(waiting, n int) bool {
 	fresh := 0
 	for _, w := range s.fresh.waiters {
 		if w.patience > 0 {
 			fresh++
 		}
 	}
-	return fresh < n && s.senders()[sender] < n
+	return fresh < n && waiting < n
 }
 
 // senders counts the waiters of each sender. s.mu is held.
