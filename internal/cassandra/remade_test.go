@@ -82,10 +82,9 @@ func TestEmptiedTables(t *testing.T) {
 	}
 }
 
-// TestKeyspaceMadeAgain: the keyspace of a running store is dropped, and created again with
-// another row width. Nothing is written or read with the former width. Samples that are
-// accepted meanwhile wait, and have their correct times after a restart.
-func TestKeyspaceMadeAgain(t *testing.T) {
+// oneWritten opens a store over a keyspace of its own, in which a sample is written.
+func oneWritten(t *testing.T) (settings, vfs.FS, *Store) {
+	t.Helper()
 	c := clustersConfig(t)
 	dropAfter(t, c)
 	c.Spool.Linger = 10 * time.Millisecond
@@ -93,6 +92,14 @@ func TestKeyspaceMadeAgain(t *testing.T) {
 	s := reopened(t, fs, c, nil)
 	put(t, s, "m", "x", map[int64]int64{1501672887000: 1})
 	flushed(t, s)
+	return c, fs, s
+}
+
+// TestKeyspaceMadeAgain: the keyspace of a running store is dropped, and created again with
+// another row width. Nothing is written or read with the former width. Samples that are
+// accepted meanwhile wait, and have their correct times after a restart.
+func TestKeyspaceMadeAgain(t *testing.T) {
+	c, fs, s := oneWritten(t)
 	change(t, c, "DROP KEYSPACE "+c.Keyspace)
 	other := c
 	other.Schema.RowTimeUnit, other.Schema.RowWidth = "SECONDS", 1_814_400_000
@@ -122,15 +129,9 @@ func TestKeyspaceMadeAgain(t *testing.T) {
 }
 
 // TestDroppedColumn: somebody drops the column of the values, and adds it again. Cassandra hides what
-// is written to it from then on. Samples that are accepted meanwhile wait until the table is made anew.
+// is written to it from then on. Samples that are accepted meanwhile wait until the table is recreated.
 func TestDroppedColumn(t *testing.T) {
-	c := clustersConfig(t)
-	dropAfter(t, c)
-	c.Spool.Linger = 10 * time.Millisecond
-	fs := vfs.NewMem()
-	s := reopened(t, fs, c, nil)
-	put(t, s, "m", "x", map[int64]int64{1501672887000: 1})
-	flushed(t, s)
+	c, fs, s := oneWritten(t)
 	change(t, c, "ALTER TABLE "+c.Keyspace+".data_points DROP value")
 	change(t, c, "ALTER TABLE "+c.Keyspace+".data_points ADD value blob")
 	put(t, s, "m", "x", map[int64]int64{1501672889000: 2})

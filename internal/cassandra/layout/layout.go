@@ -116,23 +116,11 @@ type Keyspace interface {
 	Close()
 }
 
-// A ChangedError means that a keyspace was created again with another row unit or width while
-// it was open: samples would be read, and written, at wrong times. Or that a table was changed so
-// that samples would be lost.
-type ChangedError struct {
-	Keyspace, Table  string
-	Name, Opened, Is string // a setting and its values
+// A ChangedError means that a keyspace was changed while it was open, so that samples would be read or
+// written at wrong times, or lost.
+type ChangedError struct{ Reason string }
 
-	Fault *cql.TableError // the change of a table; then the other fields are empty
-}
-
-func (e *ChangedError) Error() string {
-	if e.Fault != nil {
-		return e.Fault.Error()
-	}
-	return fmt.Sprintf("keyspace %s, table %s: %s is %s, and was %s when the server opened the keyspace: the keyspace was created again, or the table was changed. "+
-		"If the new value is right, restart the server: it then writes the waiting samples by it. Otherwise restore the old value", e.Keyspace, e.Table, e.Name, e.Is, e.Opened)
-}
+func (e *ChangedError) Error() string { return e.Reason }
 
 // A Description describes a keyspace to operators.
 type Description struct {

@@ -12,7 +12,7 @@ import (
 )
 
 // TestDroppedColumn: somebody drops a column and adds it again. Cassandra hides what is written to it
-// from then on, so the table is not used until it is made anew.
+// from then on, so the table is not used until it is recreated.
 func TestDroppedColumn(t *testing.T) {
 	t.Parallel()
 	s, ks := daily(t)

@@ -326,14 +326,14 @@ func (ks *Keyspace) decideOwn(ctx context.Context, name, mine string) (string, e
 // its tables, or drop and create the keyspace again, while the process runs. Confirm restores
 // missing rows, before metrics without them make the keyspace LEGACY; in a read-only keyspace
 // it treats missing rows as unchanged. If a row has changed, the error is a
-// *layout.ChangedError. So it is if a column was dropped: see checkDropped.
+// *layout.ChangedError; likewise if a column was dropped, see checkDropped.
 //
 // Usually Confirm makes two reads at the configured consistency, and one of the schema. If the two
 // find a difference, it reads again at a quorum, since the replica that answered may be stale.
 func (ks *Keyspace) Confirm(ctx context.Context) error {
 	err := ks.checkDropped(ctx)
 	if fault, ok := errors.AsType[*cql.TableError](err); ok {
-		return &layout.ChangedError{Fault: fault}
+		return &layout.ChangedError{Reason: fault.Error()}
 	}
 	if err != nil {
 		return err
@@ -353,10 +353,16 @@ func (ks *Keyspace) Confirm(ctx context.Context) error {
 			}
 		}
 		if is[name] != opened {
-			return &layout.ChangedError{Keyspace: ks.Name, Table: specTable, Name: name, Opened: opened, Is: is[name]}
+			return ks.changed(specTable, name, opened, is[name])
 		}
 	}
 	return ks.confirmShards(ctx)
+}
+
+// changed is the error of a setting that had another value when the keyspace was opened.
+func (ks *Keyspace) changed(table, name, opened, is string) error {
+	return &layout.ChangedError{Reason: fmt.Sprintf("keyspace %s, table %s: %s is %s, and was %s when the server opened the keyspace: the keyspace was created again, or the table was changed. "+
+		"If the new value is right, restart the server: it then writes the waiting samples by it. Otherwise restore the old value", ks.Name, table, name, is, opened)}
 }
 
 func (ks *Keyspace) looksSame(ctx context.Context) (bool, error) {
@@ -402,7 +408,7 @@ func (ks *Keyspace) confirmShards(ctx context.Context) error {
 		}
 	}
 	if err == nil && is != opened {
-		err = &layout.ChangedError{Keyspace: ks.Name, Table: varveSpecTable, Name: ownShards, Opened: opened, Is: is}
+		err = ks.changed(varveSpecTable, ownShards, opened, is)
 	}
 	return err
 }

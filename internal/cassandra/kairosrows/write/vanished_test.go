@@ -85,19 +85,25 @@ func TestTruncatedIndexThatGrows(t *testing.T) {
 	}
 }
 
-// TestVanishedRowKey: of a row key that a KairosDB node has deleted, and that others of its
-// partition have outlived, only the partition is forgotten.
-func TestVanishedRowKey(t *testing.T) {
-	b := newBench(t, schema.DefaultConfig(), DefaultConfig(), "")
+// oneRowKeyLess writes two partitions of two series each, and deletes a row key of part.
+func oneRowKeyLess(b *bench) (part, other rowkey.Partition) {
 	src := new(keyspacetest.Memory)
 	for i := range 4 {
 		src.Longs(keyspacetest.LongSeries(b.Name(fmt.Sprint("m", i/2)), "host", fmt.Sprint("h", i)), 0, keyspacetest.SomeTime)
 	}
 	b.write(src)
 	at := b.KS.Spec.RowTime(keyspacetest.SomeTime)
-	part, other := rowkey.Partition{Metric: b.Name("m0"), TimeMS: at}, rowkey.Partition{Metric: b.Name("m1"), TimeMS: at}
+	part, other = rowkey.Partition{Metric: b.Name("m0"), TimeMS: at}, rowkey.Partition{Metric: b.Name("m1"), TimeMS: at}
 	b.ExecNow("DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type = ? AND tags = ?",
 		append(part.Args(), rowkey.Of(src.All[0]).Args()...)...)
+	return part, other
+}
+
+// TestVanishedRowKey: of a row key that a KairosDB node has deleted, and that others of its
+// partition have outlived, only the partition is forgotten.
+func TestVanishedRowKey(t *testing.T) {
+	b := newBench(t, schema.DefaultConfig(), DefaultConfig(), "")
+	part, other := oneRowKeyLess(b)
 	for range 100 { // until a look comes upon it
 		b.writer.probed = time.Time{}
 		if err := b.writer.probe(b.Ctx, map[rowkey.Partition]struct{}{part: {}}); err != nil {
@@ -116,15 +122,7 @@ func TestVanishedRowKey(t *testing.T) {
 func TestRestoredIndex(t *testing.T) {
 	b := newBench(t, schema.DefaultConfig(), DefaultConfig(), "")
 	b.writer.known.watchFor(false)
-	src := new(keyspacetest.Memory)
-	for i := range 4 {
-		src.Longs(keyspacetest.LongSeries(b.Name(fmt.Sprint("m", i/2)), "host", fmt.Sprint("h", i)), 0, keyspacetest.SomeTime)
-	}
-	b.write(src)
-	at := b.KS.Spec.RowTime(keyspacetest.SomeTime)
-	part, other := rowkey.Partition{Metric: b.Name("m0"), TimeMS: at}, rowkey.Partition{Metric: b.Name("m1"), TimeMS: at}
-	b.ExecNow("DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type = ? AND tags = ?",
-		append(part.Args(), rowkey.Of(src.All[0]).Args()...)...)
+	part, other := oneRowKeyLess(b)
 	for alive := true; alive; _, alive = b.writer.known.anyAlive(part, time.Now().Unix()) { // until a look comes upon it
 		b.writer.probed = time.Time{}
 		if err := b.writer.probe(b.Ctx, map[rowkey.Partition]struct{}{part: {}}); err != nil {
