@@ -74,7 +74,8 @@ const blanks = 4
 func (l *lane) serve(ctx context.Context) (unused []byte, handOver bool) {
 	for patience, first := l.server.o.FirstTimeout, true; l.await(patience); patience, first = l.server.o.IdleTimeout, false {
 		// A goroutine that need not wait for its client lets others run. Thousands of them, each served for 10 ms, the
-		// longest time that Go's scheduler grants, would delay others by many seconds.
+		// longest time that Go's scheduler grants, would delay others by many seconds. The first request of a
+		// connection is usually there at once.
 		if l.ahead && !first {
 			runtime.Gosched()
 		}
