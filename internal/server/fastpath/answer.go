@@ -213,7 +213,8 @@ func (a *answer) complete(p []byte, end bool) {
 		a.out = time.Now().UTC().AppendFormat(a.out, http.TimeFormat)
 		a.out = append(a.out, "\r\n"...)
 	}
-	if first := append(a.body, p[:min(len(p), gathered)]...); !a.typed && len(first) > 0 {
+	if !a.typed && len(a.body)+len(p) > 0 {
+		first := append(a.body, p[:min(len(p), gathered)]...)
 		a.out = append(append(append(a.out, "Content-Type: "...), http.DetectContentType(first)...), "\r\n"...)
 	}
 	switch {
