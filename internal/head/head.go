@@ -106,10 +106,10 @@ type shard struct {
 	mu    sync.RWMutex
 	dirs  []*directory // index: id / 4096 / dirPages
 	slabs [][]block
-	used  uint32 // blocks handed out of slabs
-	free  uint32 // chain of unused blocks, 0 = none
-	busy  uint32 // blocks that hold open samples
-	ample uint32 // blocks up to which the shard is not crowded
+	used  uint32   // blocks handed out of slabs
+	free  []uint32 // unused blocks, the next one last
+	busy  uint32   // blocks that hold open samples
+	ample uint32   // blocks up to which the shard is not crowded
 	arena [][]byte
 	data  []byte // values of variable kinds that are open, or were
 	waste int    // bytes of data that no open sample refers to
@@ -140,8 +140,8 @@ type directory [dirPages]*page
 type record struct {
 	base     int64  // times of open blocks are offsets from base
 	min, max int64  // of all samples, valid if count > 0
-	first    uint32 // block
 	newest   uint32 // block
+	skip     uint32 // block, to which the next one will skip
 	fragment uint32
 	count    uint32 // samples applied, duplicates counted
 	life     uint32 // longest time-to-live of all samples, 0 = a sample has none
@@ -165,7 +165,7 @@ func (d disorder) is(one disorder) bool { return d&one != 0 }
 // block holds up to 8 samples in arrival order. What a walk along the chain reads comes first, in one cache
 // line.
 type block struct {
-	older  uint32           // block of the series, or next unused block; 0 = none
+	older  uint32           // block of the series; 0 = none
 	skip   uint32           // the next older block whose place in the chain, from its oldest, is a multiple of skipBlocks; 0 = none
 	offset [blockSize]int32 // ms from the record's base
 	value  [blockSize]uint64
@@ -386,12 +386,12 @@ func (s *shard) shuffle(r *record, ms int64) {
 func (s *shard) put(r *record, ms int64, value uint64) (grown int64) {
 	at := r.open % blockSize
 	if at == 0 {
-		n := s.newBlock()
-		if r.first == 0 {
-			r.first = n
+		if r.open/blockSize%skipBlocks == 1 {
+			r.skip = r.newest
 		}
+		n := s.newBlock()
 		b := s.block(n)
-		b.older, b.skip = r.newest, s.skipFrom(r)
+		b.older, b.skip = r.newest, r.skip
 		r.newest = n
 		grown = s.blockBytes()
 	}
@@ -434,25 +434,13 @@ func (s *shard) extend(r *record, ref store.Ref, samples []store.Sample) (n int)
 	return n
 }
 
-// skipFrom returns the block to which the next block of r will skip.
-func (s *shard) skipFrom(r *record) uint32 {
-	switch place := r.open / blockSize; {
-	case place == 0:
-		return 0
-	case place%skipBlocks == 1:
-		return r.newest
-	}
-	return s.block(r.newest).skip
-}
-
 func (s *shard) block(ref uint32) *block { return &s.slabs[(ref-1)/slabBlocks][(ref-1)%slabBlocks] }
 
 func (s *shard) newBlock() uint32 {
 	s.busy++
-	if s.free != 0 {
-		ref := s.free
-		b := s.block(ref)
-		s.free = b.older
+	if last := len(s.free) - 1; last >= 0 {
+		ref := s.free[last]
+		s.free = s.free[:last]
 		return ref
 	}
 	if int(s.used) == len(s.slabs)*slabBlocks {
@@ -500,12 +488,13 @@ func (s *shard) release(r *record) (grown int64) {
 	if r.open == 0 {
 		return 0
 	}
-	blocks := (r.open + blockSize - 1) / blockSize
-	grown = -int64(blocks) * s.blockBytes()
-	s.busy -= uint32(blocks)
-	s.block(r.first).older, s.free = s.free, r.newest
+	var blocks openBlocks
+	unused := s.openWithin(r, model.AllTime, &blocks)
+	grown = -int64(len(unused)) * s.blockBytes()
+	s.busy -= uint32(len(unused))
+	s.free = append(s.free, unused...)
 	s.waste += int(r.held)
-	r.first, r.newest, r.open, r.held = 0, 0, 0, 0
+	r.newest, r.skip, r.open, r.held = 0, 0, 0, 0
 	if s.waste >= wasteMin && s.waste >= len(s.data)/2 {
 		grown += s.clearWaste()
 	}
@@ -555,34 +544,58 @@ type openBlocks [sealMost / blockSize]uint32
 
 // openWithin returns the blocks that have all open samples of a range, oldest first, in the memory of blocks.
 func (s *shard) openWithin(r *record, within model.TimeRange, blocks *openBlocks) []uint32 {
-	at, ordered := len(blocks), !r.disorder.is(mixed)
-	for ref := s.openUntil(r, within.EndMS); ref != 0; {
+	ref, count := s.openUntil(r, within.EndMS)
+	if r.disorder.is(mixed) || within.StartMS <= r.base {
+		s.openFrom(ref, blocks[:count])
+		return blocks[:count]
+	}
+	at := count
+	for ref != 0 {
 		at--
 		blocks[at] = ref
 		b := s.block(ref)
-		if ordered && r.base+int64(b.offset[0]) <= within.StartMS {
+		if r.base+int64(b.offset[0]) <= within.StartMS {
 			break
 		}
 		ref = b.older
 	}
-	return blocks[at:]
+	return blocks[at:count]
 }
 
-// openUntil returns a block of r after which all open samples are later than a time: it skips blocks of
-// a series in order, each of which would be read from memory that no cache holds.
-func (s *shard) openUntil(r *record, endMS int64) uint32 {
-	ref := r.newest
-	if ref == 0 || r.disorder.is(mixed) {
-		return ref
+// openUntil returns a block of r after which all open samples are later than a time, and how many
+// blocks there are up to it. It skips blocks of a series in order, each of which would be read from
+// memory that no cache holds.
+func (s *shard) openUntil(r *record, endMS int64) (ref uint32, count int) {
+	ref, count = r.newest, (int(r.open)+blockSize-1)/blockSize
+	if ref == 0 || r.disorder.is(mixed) || endMS >= r.max {
+		return ref, count
 	}
 	for {
 		skip := s.block(ref).skip
 		if skip == 0 || r.base+int64(s.block(skip).offset[0]) <= endMS {
-			return ref
+			return ref, count
 		}
-		ref = skip
+		ref, count = skip, skipped(count)
 	}
 }
+
+// openFrom lists a block and all that are older, oldest first. A processor reads the blocks between one and that to
+// which it skips while it already reads the latter: all take a third of the time that one after the other
+// would.
+func (s *shard) openFrom(ref uint32, list []uint32) {
+	for at := len(list); at > 0; {
+		b := s.block(ref)
+		to := skipped(at)
+		for older := ref; at > to; older = s.block(older).older {
+			at--
+			list[at] = older
+		}
+		ref = b.skip
+	}
+}
+
+// skipped returns how many blocks there are up to that to which the last of count blocks skips.
+func skipped(count int) int { return max(0, (count+skipBlocks-2)/skipBlocks*skipBlocks-skipBlocks+1) }
 
 // openIn returns how many samples a block of r has: only the newest one may have room.
 func (r *record) openIn(ref uint32) int {
