@@ -18,13 +18,13 @@ type Config struct {
 
 	Log wal.Config `yaml:"log" doc:"write-ahead log"`
 
-	HeadBytesMax units.Bytes `yaml:"head_bytes_max" doc:"Memory for recent samples and the names of new series, 2MiB to 2GiB. 0 means 160MiB, or a tenth of the memory of the machine or its control group if that is less; with more than 250,000 active series it grows by 1KiB per series, up to the lesser of a sixteenth of that memory and half of the free disk space above min_free_bytes. At 30 % of the limit, samples are written to files. At 100 %, writes and deletes wait until that is done. Byte strings, and samples of series that arrive out of order, count with their full length."`
+	HeadBytesMax units.Bytes `yaml:"head_bytes_max" want:"2MiB to 2GiB, or 0" doc:"Memory for recent samples and the names of new series, 2MiB to 2GiB. 0 means 160MiB, or a tenth of the memory of the machine or its control group if that is less; with more than 250,000 active series it grows by 1KiB per series, up to the lesser of a sixteenth of that memory and half of the free disk space above min_free_bytes. At 30 % of the limit, samples are written to files. At 100 %, writes and deletes wait until that is done. Byte strings, and samples of series that arrive out of order, count with their full length."`
 
-	MinFreeBytes units.Bytes `yaml:"min_free_bytes" doc:"Free disk space below which writes are refused, so that samples in memory can still be written to files. Writes resume at 1.25 times as much. A value below head_bytes_max may not leave enough space for that. 0 turns the check off."`
+	MinFreeBytes units.Bytes `yaml:"min_free_bytes" want:"not negative" doc:"Free disk space below which writes are refused, so that samples in memory can still be written to files. Writes resume at 1.25 times as much. A value below head_bytes_max may not leave enough space for that. 0 turns the check off."`
 
 	BackupDir string `yaml:"backup_dir" doc:"Directory for backups. If it is on the same disk as the data directory, a backup takes no space at first. It must be outside the data directory, or be its subdirectory backups or a directory below that. Empty: backups in the data directory."`
 
-	PageCacheBytes units.Bytes `yaml:"page_cache_bytes" doc:"Memory for pages of block files. Pages that are read repeatedly also have an index there."`
+	PageCacheBytes units.Bytes `yaml:"page_cache_bytes" want:"not negative" doc:"Memory for pages of block files. Pages that are read repeatedly also have an index there."`
 
 	// Constants; tests and benchmarks change them by --tune.
 
@@ -33,14 +33,14 @@ type Config struct {
 	HeadBytes units.Bytes `tune:"head_bytes"`
 	// Samples in memory are written to files beyond this number, which bounds what is
 	// replayed after a crash, and at least this often.
-	CheckpointSamples  int64         `tune:"checkpoint_samples"`
-	CheckpointInterval time.Duration `tune:"checkpoint_interval"`
+	CheckpointSamples  int64         `tune:"checkpoint_samples" want:"at least 1"`
+	CheckpointInterval time.Duration `tune:"checkpoint_interval" want:"at least 1s"`
 	// MergeFiles is how many files of similar size are merged: those of a partition with
 	// each other, and those with few samples with each other.
-	MergeFiles          int           `tune:"merge_files"`
-	MaintenanceInterval time.Duration `tune:"maintenance_interval"`  // between searches for expired files and files to merge
-	LateHold            time.Duration `tune:"late_hold"`             // see heldBack; 0 = none
-	CatalogueCacheBytes units.Bytes   `tune:"catalogue_cache_bytes"` // memory for blocks of the catalogue
+	MergeFiles          int           `tune:"merge_files" want:"at least 2"`
+	MaintenanceInterval time.Duration `tune:"maintenance_interval" want:"at least 10ms"` // between searches for expired files and files to merge
+	LateHold            time.Duration `tune:"late_hold" want:"not negative"`             // see heldBack; 0 = none
+	CatalogueCacheBytes units.Bytes   `tune:"catalogue_cache_bytes" want:"not negative"` // memory for blocks of the catalogue
 }
 
 // DefaultConfig returns the settings of a small server.
@@ -112,18 +112,10 @@ func (c *Config) LargestHead(memory int64) units.Bytes {
 // Validate reports every setting that cannot be used.
 func (c Config) Validate() error {
 	errs := []error{
+		units.Bounds("", c),
 		units.Check(c.RowWidth >= time.Minute && c.RowWidth <= (1<<31-1)*time.Millisecond && c.RowWidth%time.Millisecond == 0,
 			"row_width", "whole milliseconds from 1m to 596h31m23.647s", c.RowWidth),
 		units.Check(c.HeadBytes == 0 || c.HeadBytes >= units.MiB && c.HeadBytes <= c.headBytesMax(0, means{})/2, "head_bytes", "1MiB to half of head_bytes_max, or 0", c.HeadBytes),
-		units.Check(c.HeadBytesMax == 0 || c.HeadBytesMax >= headBytesTiny && c.HeadBytesMax <= head.MaxBytes, "head_bytes_max", "2MiB to 2GiB, or 0", c.HeadBytesMax),
-		units.AtLeast("checkpoint_samples", c.CheckpointSamples, 1),
-		units.AtLeast("checkpoint_interval", c.CheckpointInterval, time.Second),
-		units.AtLeast("merge_files", c.MergeFiles, 2),
-		units.AtLeast("maintenance_interval", c.MaintenanceInterval, 10*time.Millisecond),
-		units.NotNegative("late_hold", c.LateHold),
-		units.NotNegative("min_free_bytes", c.MinFreeBytes),
-		units.NotNegative("page_cache_bytes", c.PageCacheBytes),
-		units.NotNegative("catalogue_cache_bytes", c.CatalogueCacheBytes),
 	}
 	if err := c.Log.Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("log: %w", err))

@@ -1,7 +1,6 @@
 package graphite
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 
@@ -17,11 +16,11 @@ type Config struct {
 
 	// Constants; tests and benchmarks change them by --tune.
 
-	MaxEventSize units.Bytes `tune:"max_event_size"` // longest JSON text of a new event
-	MaxEvents    int         `tune:"max_events"`     // most events in an answer
+	MaxEventSize units.Bytes `tune:"max_event_size" want:"positive"` // longest JSON text of a new event
+	MaxEvents    int         `tune:"max_events" want:"positive"`     // most events in an answer
 	// MaxEventsPerDay limits the events of a day (UTC), which are read together. Servers that
 	// share a Cassandra cluster may exceed it together.
-	MaxEventsPerDay int `tune:"max_events_per_day"`
+	MaxEventsPerDay int `tune:"max_events_per_day" want:"positive"`
 }
 
 // DefaultConfig returns the defaults.
@@ -31,11 +30,7 @@ func DefaultConfig() Config {
 
 // Validate reports all invalid values.
 func (c Config) Validate() error {
-	return errors.Join(
-		units.Positive("graphite.max_event_size", c.MaxEventSize),
-		units.Positive("graphite.max_events", c.MaxEvents),
-		units.Positive("graphite.max_events_per_day", c.MaxEventsPerDay),
-	)
+	return units.Bounds("graphite.", c)
 }
 
 // Book reads the storage rules.

@@ -9,49 +9,48 @@ import (
 	"time"
 
 	"varve/internal/machine"
-	"varve/internal/model"
 	"varve/internal/units"
 )
 
 // Config holds the limits that all protocols share.
 type Config struct {
-	SamplesPerSecond int `yaml:"samples_per_second" doc:"Most samples per second of all senders together; bursts of one second's worth are allowed. At the limit, Varve reads line connections more slowly and answers HTTP with 503. 0 means no limit."`
+	SamplesPerSecond int `yaml:"samples_per_second" want:"not negative" doc:"Most samples per second of all senders together; bursts of one second's worth are allowed. At the limit, Varve reads line connections more slowly and answers HTTP with 503. 0 means no limit."`
 
-	NewSeriesPerSecond int `yaml:"new_series_per_second" doc:"Most new series per second on average; bursts of twenty times as many are allowed. Known series are never delayed."`
-	MaxSeries          int `yaml:"max_series" doc:"Most series in the store. At the limit, points of new series are refused."`
+	NewSeriesPerSecond int `yaml:"new_series_per_second" want:"positive" doc:"Most new series per second on average; bursts of twenty times as many are allowed. Known series are never delayed."`
+	MaxSeries          int `yaml:"max_series" want:"positive" doc:"Most series in the store. At the limit, points of new series are refused."`
 
-	MaxSeriesMemory units.Bytes `yaml:"max_series_memory" doc:"Most memory for the names of all series and their index. At the limit, points of new series are refused. 0 means a quarter of the memory of the machine or its control group."`
+	MaxSeriesMemory units.Bytes `yaml:"max_series_memory" want:"not negative" doc:"Most memory for the names of all series and their index. At the limit, points of new series are refused. 0 means a quarter of the memory of the machine or its control group."`
 
-	DefaultTTL      time.Duration `yaml:"default_ttl" doc:"Time to live of points that are sent without one, in whole seconds, at most 7300d. 0 keeps them for ever. A change does not affect points that are already stored."`
+	DefaultTTL      time.Duration `yaml:"default_ttl" want:"0s to 175200h" doc:"Time to live of points that are sent without one, in whole seconds, at most 7300d. 0 keeps them for ever. A change does not affect points that are already stored."`
 	TTLFrom         TTLFrom       `yaml:"ttl_from" doc:"When the time to live of a point begins: write is when the point is written, as in KairosDB; timestamp is the point's own time. With timestamp, points that have already expired are refused."`
 	ForceDefaultTTL bool          `yaml:"force_default_ttl" doc:"Gives default_ttl to all points, including those that are sent with a time to live."`
 
-	MaxTags          int         `yaml:"max_tags" doc:"Most tags of a series."`
-	MaxTagValueBytes units.Bytes `yaml:"max_tag_value_bytes" doc:"Longest tag value."`
+	MaxTags          int         `yaml:"max_tags" want:"positive" doc:"Most tags of a series."`
+	MaxTagValueBytes units.Bytes `yaml:"max_tag_value_bytes" want:"positive" doc:"Longest tag value."`
 
-	BodyMemory units.Bytes `yaml:"body_memory" doc:"Memory for the HTTP bodies of all requests together; 0 means 256MiB, or a sixteenth of the memory of the machine or its control group if that is less. One body may be a quarter of it as sent, and half of it after decompression. If it is at least 4 MiB, an eighth of it is reserved for small bodies, each at most a thousandth of it (256 KiB of 256 MiB), so that they do not wait behind large ones. When the memory is used up, HTTP answers 503. The buffers of all connections of telnet and carbon that are larger than 16 KiB may take an eighth of it in addition, not counting up to 64 KiB of a pickle that has not arrived completely, for each connection."`
+	BodyMemory units.Bytes `yaml:"body_memory" want:"not negative" doc:"Memory for the HTTP bodies of all requests together; 0 means 256MiB, or a sixteenth of the memory of the machine or its control group if that is less. One body may be a quarter of it as sent, and half of it after decompression. If it is at least 4 MiB, an eighth of it is reserved for small bodies, each at most a thousandth of it (256 KiB of 256 MiB), so that they do not wait behind large ones. When the memory is used up, HTTP answers 503. The buffers of all connections of telnet and carbon that are larger than 16 KiB may take an eighth of it in addition, not counting up to 64 KiB of a pickle that has not arrived completely, for each connection."`
 
 	// Constants; tests and benchmarks change them by --tune.
 
-	BusyWait      time.Duration `tune:"busy_wait"`      // how long an HTTP request waits for room before it is answered 503
-	StoreWait     time.Duration `tune:"store_wait"`     // how long it waits for the store to take its samples before that
-	RejectedKept  int           `tune:"rejected_kept"`  // latest refused inputs that are kept to be looked at
-	RejectedBytes units.Bytes   `tune:"rejected_bytes"` // length to which each of them is cut
+	BusyWait      time.Duration `tune:"busy_wait" want:"positive"`      // how long an HTTP request waits for room before it is answered 503
+	StoreWait     time.Duration `tune:"store_wait" want:"positive"`     // how long it waits for the store to take its samples before that
+	RejectedKept  int           `tune:"rejected_kept" want:"positive"`  // latest refused inputs that are kept to be looked at
+	RejectedBytes units.Bytes   `tune:"rejected_bytes" want:"positive"` // length to which each of them is cut
 
 	// Constants that follow a setting while they are 0, see the methods of their names.
 
-	NewSeriesBurst   int         `tune:"new_series_burst"`
-	MaxBodyBytes     units.Bytes `tune:"max_body_bytes"`
-	MaxUnpackedBytes units.Bytes `tune:"max_unpacked_bytes"`
-	AliasCache       units.Bytes `tune:"alias_cache"`
+	NewSeriesBurst   int         `tune:"new_series_burst" want:"not negative"`
+	MaxBodyBytes     units.Bytes `tune:"max_body_bytes" want:"not negative"`
+	MaxUnpackedBytes units.Bytes `tune:"max_unpacked_bytes" want:"0 to 2GiB"`
+	AliasCache       units.Bytes `tune:"alias_cache" want:"not negative"`
 
 	// MaxSamplesInFlight bounds the samples that are parsed but not yet stored, of all senders.
 	// At the limit, sockets are read more slowly and HTTP answers 503. More would only wait
 	// longer for the same store.
-	MaxSamplesInFlight int         `tune:"max_samples_in_flight"`
-	MaxMetricBytes     units.Bytes `tune:"max_metric_bytes"`   // longest metric name; Cassandra's key of a row has room for 65,535 bytes of all names
-	MaxTagNameBytes    units.Bytes `tune:"max_tag_name_bytes"` // longest tag name
-	MaxStringBytes     units.Bytes `tune:"max_string_bytes"`   // longest string value; the default is what a row of KairosDB holds
+	MaxSamplesInFlight int         `tune:"max_samples_in_flight" want:"positive"`
+	MaxMetricBytes     units.Bytes `tune:"max_metric_bytes" want:"positive"`   // longest metric name; Cassandra's key of a row has room for 65,535 bytes of all names
+	MaxTagNameBytes    units.Bytes `tune:"max_tag_name_bytes" want:"positive"` // longest tag name
+	MaxStringBytes     units.Bytes `tune:"max_string_bytes" want:"1 to 4MiB"`  // longest string value; the default is what a row of KairosDB holds
 }
 
 // Senders take turns to be admitted, but a block that is admitted shares the processors with all
@@ -126,27 +125,8 @@ func (c Config) Validate() error {
 	sized.BodyMemory = c.Bodies()
 	whole := sized.maxBody() + sized.maxUnpacked()
 	return errors.Join(
-		units.Positive("max_samples_in_flight", c.MaxSamplesInFlight),
-		units.Positive("busy_wait", c.BusyWait),
-		units.Positive("store_wait", c.StoreWait),
-		units.NotNegative("samples_per_second", c.SamplesPerSecond),
-		units.Positive("new_series_per_second", c.NewSeriesPerSecond),
-		units.NotNegative("new_series_burst", c.NewSeriesBurst),
-		units.Positive("max_series", c.MaxSeries),
-		units.NotNegative("max_series_memory", c.MaxSeriesMemory),
-		units.Positive("max_tags", c.MaxTags),
-		units.Positive("max_metric_bytes", c.MaxMetricBytes),
-		units.Positive("max_tag_name_bytes", c.MaxTagNameBytes),
-		units.Positive("max_tag_value_bytes", c.MaxTagValueBytes),
-		units.Range("max_string_bytes", c.MaxStringBytes, 1, 4*units.MiB), // batches stay well below what stores take
-		units.NotNegative("max_body_bytes", c.MaxBodyBytes),
-		units.Range("max_unpacked_bytes", c.MaxUnpackedBytes, 0, 2*units.GiB),
-		units.NotNegative("body_memory", c.BodyMemory),
+		units.Bounds("", c),
 		units.Check(c.BodyMemory < 0 || sized.BodyMemory >= whole, "body_memory", fmt.Sprintf("room for at least one body as it is sent and unpacked, %s", whole), sized.BodyMemory),
-		units.NotNegative("alias_cache", c.AliasCache),
-		units.Positive("rejected_kept", c.RejectedKept),
-		units.Positive("rejected_bytes", c.RejectedBytes),
-		units.Range("default_ttl", c.DefaultTTL, 0, model.MaxTTL*time.Second),
 		units.Check(c.DefaultTTL%time.Second == 0, "default_ttl", "whole seconds", c.DefaultTTL),
 		checkTTLFrom(c.TTLFrom),
 	)

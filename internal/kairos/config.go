@@ -8,18 +8,18 @@ import (
 
 // Config bounds requests and answers.
 type Config struct {
-	QueryCache  units.Bytes `yaml:"query_cache" doc:"Memory for answers to queries with a cache_time. 0 turns the cache off, which is also KairosDB's default."`
+	QueryCache  units.Bytes `yaml:"query_cache" want:"not negative" doc:"Memory for answers to queries with a cache_time. 0 turns the cache off, which is also KairosDB's default."`
 	ServerType  string      `yaml:"server_type" doc:"Kinds of requests that are served: ALL, or a list of INGEST, QUERY and DELETE, separated by commas. Others get 403. Telnet is always served."`
 	RegexPrefix string      `yaml:"regex_prefix" doc:"Prefix that makes a tag filter value a regular expression. Empty turns regular expressions off."`
 
 	// Constants, which tests and benchmarks change with --tune.
 
-	MaxValueSize units.Bytes `tune:"max_value_size"` // longest text that the metadata API stores under one key
-	MaxQuerySize units.Bytes `tune:"max_query_size"` // longest JSON text of a query or delete; room for 50,000 tag values
+	MaxValueSize units.Bytes `tune:"max_value_size" want:"positive"` // longest text that the metadata API stores under one key
+	MaxQuerySize units.Bytes `tune:"max_query_size" want:"positive"` // longest JSON text of a query or delete; room for 50,000 tag values
 	// ResponseBuffer is how many bytes of an answer are held back until it is complete.
 	// A larger answer is sent while it is computed, and a failure then closes the
 	// connection. A larger buffer would take memory of query.total_memory from queries.
-	ResponseBuffer units.Bytes `tune:"response_buffer"`
+	ResponseBuffer units.Bytes `tune:"response_buffer" want:"not negative"`
 }
 
 // DefaultConfig returns the defaults.
@@ -30,11 +30,5 @@ func DefaultConfig() Config {
 // Validate reports all invalid values.
 func (c Config) Validate() error {
 	_, serverType := serverClasses(c.ServerType)
-	return errors.Join(
-		units.Positive("kairos.max_query_size", c.MaxQuerySize),
-		units.NotNegative("kairos.query_cache", c.QueryCache),
-		serverType,
-		units.Positive("kairos.max_value_size", c.MaxValueSize),
-		units.NotNegative("kairos.response_buffer", c.ResponseBuffer),
-	)
+	return errors.Join(units.Bounds("kairos.", c), serverType)
 }

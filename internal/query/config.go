@@ -1,7 +1,6 @@
 package query
 
 import (
-	"errors"
 	"time"
 
 	"varve/internal/units"
@@ -9,22 +8,22 @@ import (
 
 // Config bounds what queries may use.
 type Config struct {
-	MaxSeries     int           `yaml:"max_series" doc:"Most series that one metric of a query may select."`
-	MaxSamples    int64         `yaml:"max_samples" doc:"Most samples that one query may read."`
-	MaxMemory     units.Bytes   `yaml:"max_memory" doc:"Most memory that one query may hold in blocks, buckets and buffered points."`
-	TotalMemory   units.Bytes   `yaml:"total_memory" doc:"Most memory that all queries, the texts of their requests and unsent answers may hold together. A query that waits for memory longer than max_wait is refused as overload. 0 means a quarter of the memory of the machine or its control group."`
-	Timeout       time.Duration `yaml:"timeout" doc:"Longest time that one query may take, not counting the wait for a free slot."`
-	MaxConcurrent int           `yaml:"max_concurrent" doc:"Most queries that compute at once. A query that has computed for a while lets others begin. A query also gives up its slot while it waits for Cassandra, or for a client that does not read its answer."`
-	MaxWait       time.Duration `yaml:"max_wait" doc:"Longest wait of a query until it is parsed, of a parsed query for a free slot, or of a delete for other deletes. A request that waits longer is refused as overload."`
-	Slow          time.Duration `yaml:"slow" doc:"Queries that take at least this long are logged and listed by /admin/slowqueries, whatever API they came through. 0 turns that off."`
+	MaxSeries     int           `yaml:"max_series" want:"positive" doc:"Most series that one metric of a query may select."`
+	MaxSamples    int64         `yaml:"max_samples" want:"positive" doc:"Most samples that one query may read."`
+	MaxMemory     units.Bytes   `yaml:"max_memory" want:"positive" doc:"Most memory that one query may hold in blocks, buckets and buffered points."`
+	TotalMemory   units.Bytes   `yaml:"total_memory" want:"not negative" doc:"Most memory that all queries, the texts of their requests and unsent answers may hold together. A query that waits for memory longer than max_wait is refused as overload. 0 means a quarter of the memory of the machine or its control group."`
+	Timeout       time.Duration `yaml:"timeout" want:"positive" doc:"Longest time that one query may take, not counting the wait for a free slot."`
+	MaxConcurrent int           `yaml:"max_concurrent" want:"positive" doc:"Most queries that compute at once. A query that has computed for a while lets others begin. A query also gives up its slot while it waits for Cassandra, or for a client that does not read its answer."`
+	MaxWait       time.Duration `yaml:"max_wait" want:"positive" doc:"Longest wait of a query until it is parsed, of a parsed query for a free slot, or of a delete for other deletes. A request that waits longer is refused as overload."`
+	Slow          time.Duration `yaml:"slow" want:"not negative" doc:"Queries that take at least this long are logged and listed by /admin/slowqueries, whatever API they came through. 0 turns that off."`
 
 	// Constants; tests and benchmarks change them by --tune.
 
-	Workers int `tune:"workers"` // goroutines that read series for one query; at most one per processor is used
+	Workers int `tune:"workers" want:"positive"` // goroutines that read series for one query; at most one per processor is used
 	// MaxQueued bounds the queries that wait for a free slot, and the deletes that wait for
 	// others to end. Further ones are refused as overload. It can be large, since each waiter
 	// holds little memory and MaxWait ends each wait.
-	MaxQueued int `tune:"max_queued"`
+	MaxQueued int `tune:"max_queued" want:"not negative"`
 }
 
 // DefaultConfig returns the defaults.
@@ -48,16 +47,5 @@ func (c Config) ActiveSlots() int { return c.MaxConcurrent + c.MaxQueued }
 
 // Validate reports all invalid values.
 func (c Config) Validate() error {
-	return errors.Join(
-		units.Positive("query.max_series", c.MaxSeries),
-		units.Positive("query.max_samples", c.MaxSamples),
-		units.Positive("query.max_memory", c.MaxMemory),
-		units.Positive("query.timeout", c.Timeout),
-		units.Positive("query.max_concurrent", c.MaxConcurrent),
-		units.Positive("query.max_wait", c.MaxWait),
-		units.Positive("query.workers", c.Workers),
-		units.NotNegative("query.total_memory", c.TotalMemory),
-		units.NotNegative("query.max_queued", c.MaxQueued),
-		units.NotNegative("query.slow", c.Slow),
-	)
+	return units.Bounds("query.", c)
 }

@@ -21,10 +21,10 @@ type Config struct {
 
 	AllowedOrigins []string `yaml:"allowed_origins" doc:"Origins whose web pages may use the HTTP API, each as a browser sends it, for example https://grafana.example.org. * lets pages of all other origins read, as KairosDB does. Programs other than browsers need no entry. A server on loopback also accepts the hosts of these origins in the Host header, for proxies that forward the original Host."`
 
-	MaxConnections int           `yaml:"max_connections" doc:"Most open HTTP connections. At the limit, a new connection replaces a connection of the address that has the most: the one that has gone longest without a complete request header, or else the one whose request body arrives most slowly, below 16KiB/s. If there is no such connection, the new one waits."`
-	IdleTimeout    time.Duration `yaml:"idle_timeout" doc:"Closes a connection that has had no request for this long. Clients of KairosDB expect 120s or more."`
+	MaxConnections int           `yaml:"max_connections" want:"at least 1" doc:"Most open HTTP connections. At the limit, a new connection replaces a connection of the address that has the most: the one that has gone longest without a complete request header, or else the one whose request body arrives most slowly, below 16KiB/s. If there is no such connection, the new one waits."`
+	IdleTimeout    time.Duration `yaml:"idle_timeout" want:"positive" doc:"Closes a connection that has had no request for this long. Clients of KairosDB expect 120s or more."`
 
-	ShutdownTimeout time.Duration `yaml:"shutdown_timeout" doc:"Longest time from the stop signal to the exit. Requests in flight have half of it. The store has the rest to write its memory to files."`
+	ShutdownTimeout time.Duration `yaml:"shutdown_timeout" want:"positive" doc:"Longest time from the stop signal to the exit. Requests in flight have half of it. The store has the rest to write its memory to files."`
 
 	Insecure bool `yaml:"insecure" doc:"Allows listeners that other machines can reach even if auth.enabled is not set. Anyone who can connect can then do everything. Each start logs this, and the health status shows it."`
 
@@ -32,14 +32,14 @@ type Config struct {
 
 	// Constants; tests and benchmarks change them by --tune.
 
-	ReadHeaderTimeout time.Duration `tune:"read_header_timeout"` // time for a client to send the headers of a request
+	ReadHeaderTimeout time.Duration `tune:"read_header_timeout" want:"positive"` // time for a client to send the headers of a request
 	// StallTimeout closes a connection whose client, during a request, sends no byte for this long,
 	// or accepts less than 64 KiB of an answer in half of this time. A body that arrives at less
 	// than 1 KiB/s gets five times this long in total.
-	StallTimeout time.Duration `tune:"stall_timeout"`
+	StallTimeout time.Duration `tune:"stall_timeout" want:"positive"`
 	// CloseGrace is how long open connections may still send one more request while the server
 	// stops, at most half of ShutdownTimeout. Its answer announces the close.
-	CloseGrace time.Duration `tune:"close_grace"`
+	CloseGrace time.Duration `tune:"close_grace" want:"not negative"`
 }
 
 // Carbon's ports, which a carbon on the same machine may be using.
@@ -144,13 +144,5 @@ func (c Config) Validate() error {
 	if _, err := newOrigins(c.AllowedOrigins); err != nil {
 		errs = append(errs, err)
 	}
-	return errors.Join(append(errs,
-		units.Positive("read_header_timeout", c.ReadHeaderTimeout),
-		units.Positive("stall_timeout", c.StallTimeout),
-		units.Positive("idle_timeout", c.IdleTimeout),
-		units.Positive("shutdown_timeout", c.ShutdownTimeout),
-		units.NotNegative("close_grace", c.CloseGrace),
-		units.AtLeast("max_connections", c.MaxConnections, 1),
-		c.TLS.validate(),
-	)...)
+	return errors.Join(append(errs, units.Bounds("", c), c.TLS.validate())...)
 }

@@ -1184,9 +1184,9 @@ func TestConfigValidate(t *testing.T) {
 	}
 	c.HTTPAddr, c.MaxConnections, c.StallTimeout, c.CloseGrace = "8080", 0, 0, -time.Second
 	const want = `http_addr: "8080": want host:port, for example 127.0.0.1:8080
+max_connections: want at least 1, got 0
 stall_timeout: 0s is not greater than 0
-close_grace: -1s is negative
-max_connections: want at least 1, got 0`
+close_grace: -1s is negative`
 	if err := c.Validate(); err == nil || err.Error() != want {
 		t.Errorf("%v", err)
 	}

@@ -15,13 +15,13 @@ type Config struct {
 	Name     string `yaml:"name" doc:"Name in tokens, rules and paths: a lower-case letter, then up to 31 letters, digits and underscores. Its data is in data_dir/tenants/NAME."`
 	Keyspace string `yaml:"keyspace" doc:"With store: cassandra, the keyspace of the tenant. Empty is cassandra.keyspace, an underscore and the name."`
 
-	SamplesPerSecond   int         `yaml:"samples_per_second" doc:"As ingest.samples_per_second."`
-	NewSeriesPerSecond int         `yaml:"new_series_per_second" doc:"As ingest.new_series_per_second. Ten times as many may come at once."`
-	MaxSeries          int         `yaml:"max_series" doc:"As ingest.max_series."`
-	MaxSeriesMemory    units.Bytes `yaml:"max_series_memory" doc:"As ingest.max_series_memory."`
-	QueryMemory        units.Bytes `yaml:"query_memory" doc:"As query.total_memory; one query may hold half of it."`
-	MaxConcurrent      int         `yaml:"max_concurrent" doc:"As query.max_concurrent. 0 means half of the processors, at least one, so that one tenant's queries leave room for those of others."`
-	MaxConnections     int         `yaml:"max_connections" doc:"Most telnet connections, most carbon line connections and most carbon pickle connections; further connections are closed. Also the most concurrent HTTP requests; further requests get 503. Half of the requests may follow timelines."`
+	SamplesPerSecond   int         `yaml:"samples_per_second" want:"positive" doc:"As ingest.samples_per_second."`
+	NewSeriesPerSecond int         `yaml:"new_series_per_second" want:"positive" doc:"As ingest.new_series_per_second. Ten times as many may come at once."`
+	MaxSeries          int         `yaml:"max_series" want:"positive" doc:"As ingest.max_series."`
+	MaxSeriesMemory    units.Bytes `yaml:"max_series_memory" want:"positive" doc:"As ingest.max_series_memory."`
+	QueryMemory        units.Bytes `yaml:"query_memory" want:"positive" doc:"As query.total_memory; one query may hold half of it."`
+	MaxConcurrent      int         `yaml:"max_concurrent" want:"not negative" doc:"As query.max_concurrent. 0 means half of the processors, at least one, so that one tenant's queries leave room for those of others."`
+	MaxConnections     int         `yaml:"max_connections" want:"positive" doc:"Most telnet connections, most carbon line connections and most carbon pickle connections; further connections are closed. Also the most concurrent HTTP requests; further requests get 503. Half of the requests may follow timelines."`
 }
 
 // SetDefaults sets limits for a tenant that shares a small machine with some others.
@@ -77,13 +77,5 @@ func (c Config) validate(key string) error {
 			errs = append(errs, fmt.Errorf("%sname: %w", key, err))
 		}
 	}
-	return errors.Join(append(errs,
-		units.Positive(key+"samples_per_second", c.SamplesPerSecond),
-		units.Positive(key+"new_series_per_second", c.NewSeriesPerSecond),
-		units.Positive(key+"max_series", c.MaxSeries),
-		units.Positive(key+"max_series_memory", c.MaxSeriesMemory),
-		units.Positive(key+"query_memory", c.QueryMemory),
-		units.NotNegative(key+"max_concurrent", c.MaxConcurrent),
-		units.Positive(key+"max_connections", c.MaxConnections),
-	)...)
+	return errors.Join(append(errs, units.Bounds(key, c))...)
 }

@@ -12,14 +12,14 @@ import (
 // Config are the settings of timelines. To Open, but not to Validate, zero means the default,
 // except for RateMax and Adapt.
 type Config struct {
-	PayloadBytesMax units.Bytes   `yaml:"payload_bytes_max" doc:"Largest data of an event, 1KiB to 16MiB."`
-	TimelinesMax    int           `yaml:"timelines_max" doc:"Most timelines, 1 to 10000000. At the limit, no new one is created."`
-	RateMax         int           `yaml:"rate_max" doc:"Most events per second that one timeline accepts from this server; bursts of 10 times as many are allowed. 0 means no limit."`
-	TailsMax        int           `yaml:"tails_max" doc:"Number of readers that may follow timelines at the same time, 1 to 100000. One address may have at most seven eighths of them."`
-	LeadTime        time.Duration `yaml:"lead_time" doc:"A change of layout is written this long before it takes effect, 1s to 1h. Events may be at most this far in the future. Must be the same on all servers of a cluster."`
+	PayloadBytesMax units.Bytes   `yaml:"payload_bytes_max" want:"1KiB to 16MiB" doc:"Largest data of an event, 1KiB to 16MiB."`
+	TimelinesMax    int           `yaml:"timelines_max" want:"1 to 10000000" doc:"Most timelines, 1 to 10000000. At the limit, no new one is created."`
+	RateMax         int           `yaml:"rate_max" want:"not negative" doc:"Most events per second that one timeline accepts from this server; bursts of 10 times as many are allowed. 0 means no limit."`
+	TailsMax        int           `yaml:"tails_max" want:"1 to 100000" doc:"Number of readers that may follow timelines at the same time, 1 to 100000. One address may have at most seven eighths of them."`
+	LeadTime        time.Duration `yaml:"lead_time" want:"1s to 1h" doc:"A change of layout is written this long before it takes effect, 1s to 1h. Events may be at most this far in the future. Must be the same on all servers of a cluster."`
 	Adapt           bool          `yaml:"adapt" doc:"Adapts bucket sizes and numbers of partitions to the measured rate."`
 	Spool           []string      `yaml:"spool" doc:"Names of at most 1000 timelines whose events are acknowledged once they are in a log on this server's disk, and written to Cassandra afterwards. So these timelines accept events while Cassandra is down. No effect with store: embedded."`
-	SpoolBytesMax   units.Bytes   `yaml:"spool_bytes_max" doc:"Most bytes of events that may wait for Cassandra in the log of timeline.spool, 16MiB to 1024GiB. At the limit, appends to these timelines are refused."`
+	SpoolBytesMax   units.Bytes   `yaml:"spool_bytes_max" want:"16MiB to 1024GiB" doc:"Most bytes of events that may wait for Cassandra in the log of timeline.spool, 16MiB to 1024GiB. At the limit, appends to these timelines are refused."`
 }
 
 // DefaultConfig returns the defaults.
@@ -47,12 +47,7 @@ func (c Config) withDefaults() Config {
 // Validate reports all settings that are out of range.
 func (c Config) Validate() error {
 	errs := []error{
-		units.Range("payload_bytes_max", c.PayloadBytesMax, units.KiB, 16*units.MiB),
-		units.Range("timelines_max", c.TimelinesMax, 1, 10_000_000),
-		units.NotNegative("rate_max", c.RateMax),
-		units.Range("tails_max", c.TailsMax, 1, 100_000),
-		units.Range("lead_time", c.LeadTime, time.Second, time.Hour),
-		units.Range("spool_bytes_max", c.SpoolBytesMax, 16*units.MiB, 1024*units.GiB),
+		units.Bounds("", c),
 		units.Check(len(c.Spool) <= spoolNames, "spool", fmt.Sprintf("up to %d names", spoolNames), len(c.Spool)),
 	}
 	for _, name := range c.Spool {

@@ -1,8 +1,6 @@
 package transfer
 
 import (
-	"errors"
-
 	"varve/internal/units"
 )
 
@@ -11,13 +9,13 @@ type Config struct {
 
 	// Constants; tests and benchmarks change them by --tune.
 
-	MaxLine units.Bytes `tune:"max_line"` // longest line of an import
+	MaxLine units.Bytes `tune:"max_line" want:"1 to 1GiB"` // longest line of an import
 	// MaxEmpty limits the lines of an import over HTTP that are blank or refused, entirely or in
 	// part. Without a limit, a body of 1 MiB could hold its slot for hours with such lines.
-	MaxEmpty int `tune:"max_empty"`
+	MaxEmpty int `tune:"max_empty" want:"positive"`
 	// MaxConcurrent limits the imports and exports over HTTP that run at once. A few saturate a
 	// store, and a slow client loses its slot to a waiting request.
-	MaxConcurrent int `tune:"max_concurrent"`
+	MaxConcurrent int `tune:"max_concurrent" want:"positive"`
 }
 
 // DefaultConfig returns the defaults.
@@ -27,9 +25,5 @@ func DefaultConfig() Config {
 
 // Validate reports all invalid values.
 func (c Config) Validate() error {
-	return errors.Join(
-		units.Range("max_line", c.MaxLine, 1, units.GiB),
-		units.Positive("max_empty", c.MaxEmpty),
-		units.Positive("max_concurrent", c.MaxConcurrent),
-	)
+	return units.Bounds("", c)
 }

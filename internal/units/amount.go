@@ -1,40 +1,72 @@
 package units
 
 import (
+	"cmp"
+	"encoding"
+	"errors"
 	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
 	"time"
 )
 
-// An amount is what a setting counts: a number, a size or a time.
-type amount interface{ ~int | ~int64 }
+// Bounds reports the settings of a struct that are not as their tags want them: numbers, sizes and times, whose
+// keys are in the tags yaml and tune, after prefix. A tag want is one of
+//
+//	positive               greater than 0
+//	not negative
+//	at least 1s
+//	64KiB to 1GiB          both included
+//	64KiB to 1GiB, or 0
+func Bounds(prefix string, settings any) error {
+	var errs []error
+	s := reflect.ValueOf(settings)
+	for i := range s.NumField() {
+		tags := s.Type().Field(i).Tag
+		if want := tags.Get("want"); want != "" {
+			errs = append(errs, bound(prefix+cmp.Or(tags.Get("yaml"), tags.Get("tune")), want, s.Field(i)))
+		}
+	}
+	return errors.Join(errs...)
+}
 
-// Positive returns an error that names a setting by its key if its value is not
-// greater than 0.
-func Positive[T amount](key string, v T) error {
-	if v > 0 {
+func bound(key, want string, v reflect.Value) error {
+	switch want {
+	case "positive":
+		if v.Int() <= 0 {
+			return fmt.Errorf("%s: %v is not greater than 0", key, readable(v.Interface()))
+		}
+		return nil
+	case "not negative":
+		if v.Int() < 0 {
+			return fmt.Errorf("%s: %v is negative", key, readable(v.Interface()))
+		}
 		return nil
 	}
-	return fmt.Errorf("%s: %v is not greater than 0", key, readable(v))
+	span, orZero := strings.CutSuffix(want, ", or 0")
+	low, high, bounded := strings.Cut(strings.TrimPrefix(span, "at least "), " to ")
+	ok := v.Int() >= amount(low, v.Type()) && (!bounded || v.Int() <= amount(high, v.Type()))
+	return Check(ok || orZero && v.Int() == 0, key, want, v.Interface())
 }
 
-// NotNegative returns an error that names a setting by its key if its value is
-// negative.
-func NotNegative[T amount](key string, v T) error {
-	if v >= 0 {
-		return nil
+// amount reads a bound of a setting of a type. It panics if the tag is wrong.
+func amount(text string, t reflect.Type) (n int64) {
+	var err error
+	switch p := reflect.New(t).Interface().(type) {
+	case encoding.TextUnmarshaler:
+		err = p.UnmarshalText([]byte(text))
+		n = reflect.ValueOf(p).Elem().Int()
+	case *time.Duration:
+		*p, err = ParseDuration(text)
+		n = int64(*p)
+	default:
+		n, err = strconv.ParseInt(text, 10, 64)
 	}
-	return fmt.Errorf("%s: %v is negative", key, readable(v))
-}
-
-// Range returns an error that names a setting by its key if its value is not from low to
-// high, both included.
-func Range[T amount](key string, v, low, high T) error {
-	return Check(v >= low && v <= high, key, fmt.Sprintf("%v to %v", readable(low), readable(high)), v)
-}
-
-// AtLeast returns an error that names a setting by its key if its value is less than low.
-func AtLeast[T amount](key string, v, low T) error {
-	return Check(v >= low, key, fmt.Sprintf("at least %v", readable(low)), v)
+	if err != nil {
+		panic(fmt.Sprintf("units: the bound %q of a setting: %v", text, err))
+	}
+	return n
 }
 
 // Check returns an error that names a setting by its key, with what it must be and what it

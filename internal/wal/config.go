@@ -21,13 +21,13 @@ type Config struct {
 
 	// Constants, which tests and benchmarks change with --tune.
 
-	// SyncInterval is the longest time, 1ms to 1m, between a write and its sync with
+	// SyncInterval is the longest time between a write and its sync with
 	// durability interval. A power cut loses at most the writes of this time. Ten syncs
 	// a second are a light load for any disk.
-	SyncInterval    time.Duration `tune:"sync_interval"`
-	SegmentBytes    units.Bytes   `tune:"segment_bytes"`    // size at which a new log file is begun, 4KiB to 1GiB
-	BufferBytes     units.Bytes   `tune:"buffer_bytes"`     // bytes that may be queued before writers wait, 4KiB to 1GiB; a larger record waits until nothing is queued
-	RecycleSegments int           `tune:"recycle_segments"` // log files kept for reuse, 0 to 64
+	SyncInterval    time.Duration `tune:"sync_interval" want:"1ms to 1m"`
+	SegmentBytes    units.Bytes   `tune:"segment_bytes" want:"4KiB to 1GiB"` // size at which a new log file is begun
+	BufferBytes     units.Bytes   `tune:"buffer_bytes" want:"4KiB to 1GiB"`  // bytes that may be queued before writers wait; a larger record waits until nothing is queued
+	RecycleSegments int           `tune:"recycle_segments" want:"0 to 64"`   // log files kept for reuse
 }
 
 // DefaultConfig returns the defaults.
@@ -54,10 +54,7 @@ func (c Config) withDefaults() Config {
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	return errors.Join(
+		units.Bounds("", c),
 		units.Check(c.Durability == Fsync || c.Durability == Interval, "durability", fmt.Sprintf("%q or %q", Fsync, Interval), c.Durability),
-		units.Range("sync_interval", c.SyncInterval, time.Millisecond, time.Minute),
-		units.Range("segment_bytes", c.SegmentBytes, 4*units.KiB, units.GiB),
-		units.Range("buffer_bytes", c.BufferBytes, 4*units.KiB, units.GiB),
-		units.Range("recycle_segments", c.RecycleSegments, 0, 64),
 	)
 }

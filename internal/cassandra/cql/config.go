@@ -26,34 +26,34 @@ type Config struct {
 	PasswordFile     string    `yaml:"password_file" doc:"file that holds the password, read again at each connection"`
 	TLS              TLSConfig `yaml:"tls" doc:"Encryption of the connections to Cassandra."`
 	Compression      bool      `yaml:"compression" doc:"Compresses frames with LZ4. Useful between data centres; within a data centre it only costs CPU."`
-	ReadsInFlight    int       `yaml:"reads_in_flight" doc:"Most concurrent read statements per node, 1 to 4096. A node gets fewer if 1 in 100 of them takes longer than 500ms."`
-	WritesInFlight   int       `yaml:"writes_in_flight" doc:"Most concurrent write statements per node, 1 to 4096. A node gets fewer if 1 in 100 of them takes longer than 500ms."`
+	ReadsInFlight    int       `yaml:"reads_in_flight" want:"1 to 4096" doc:"Most concurrent read statements per node, 1 to 4096. A node gets fewer if 1 in 100 of them takes longer than 500ms."`
+	WritesInFlight   int       `yaml:"writes_in_flight" want:"1 to 4096" doc:"Most concurrent write statements per node, 1 to 4096. A node gets fewer if 1 in 100 of them takes longer than 500ms."`
 
 	// Constants; tests and benchmarks change them by --tune.
 
-	Connections   int         `tune:"connections"`     // number of connections to each node, 1 to 16
-	BytesInFlight units.Bytes `tune:"bytes_in_flight"` // maximum bytes of statements in flight per node, separately for reads and writes, 64KiB to 1GiB
-	// LatencyGoal is the time in which a node should answer 99 of 100 statements, 10ms to 1m. A
+	Connections   int         `tune:"connections" want:"1 to 16"`           // number of connections to each node
+	BytesInFlight units.Bytes `tune:"bytes_in_flight" want:"64KiB to 1GiB"` // maximum bytes of statements in flight per node, separately for reads and writes
+	// LatencyGoal is the time in which a node should answer 99 of 100 statements. A
 	// node that does not gets fewer concurrent statements.
-	LatencyGoal    time.Duration `tune:"latency_goal"`
-	ConnectTimeout time.Duration `tune:"connect_timeout"` // for connecting to a node, 100ms to 1m
-	ScanTimeout    time.Duration `tune:"scan_timeout"`    // of one attempt of a statement over a whole table, or of a schema change, 1s to 10m
-	// StallAfter is how long a node may answer none of its statements, 50ms to 1m. After
+	LatencyGoal    time.Duration `tune:"latency_goal" want:"10ms to 1m"`
+	ConnectTimeout time.Duration `tune:"connect_timeout" want:"100ms to 1m"` // for connecting to a node
+	ScanTimeout    time.Duration `tune:"scan_timeout" want:"1s to 10m"`      // of one attempt of a statement over a whole table, or of a schema change
+	// StallAfter is how long a node may answer none of its statements. After
 	// that it is avoided until it answers again.
-	StallAfter time.Duration `tune:"stall_after"`
-	// HedgeAfter is the minimum time, 0s to 1m, after which a read is also sent to another
+	StallAfter time.Duration `tune:"stall_after" want:"50ms to 1m"`
+	// HedgeAfter is the minimum time after which a read is also sent to another
 	// replica: see hedge.go. 0s turns that off.
-	HedgeAfter time.Duration `tune:"hedge_after"`
-	// OutageGrace is how long reads wait, 0s to 1m, once no node answers. After that they
+	HedgeAfter time.Duration `tune:"hedge_after" want:"0s to 1m"`
+	// OutageGrace is how long reads wait once no node answers. After that they
 	// fail at once.
-	OutageGrace time.Duration `tune:"outage_grace"`
-	Attempts    int           `tune:"attempts"`    // of a statement before its error is reported, 1 to 100
-	RetryPause  time.Duration `tune:"retry_pause"` // before the second attempt, 1ms to 2s; it doubles with each, up to 2s
-	// ReadTimeout and WriteTimeout are for one attempt, 100ms to 5m. They are above Cassandra's
+	OutageGrace time.Duration `tune:"outage_grace" want:"0s to 1m"`
+	Attempts    int           `tune:"attempts" want:"1 to 100"`     // of a statement before its error is reported
+	RetryPause  time.Duration `tune:"retry_pause" want:"1ms to 2s"` // before the second attempt; it doubles with each, up to maxPause
+	// ReadTimeout and WriteTimeout are for one attempt. They are above Cassandra's
 	// own 5s and 2s, so that its error arrives, which is more informative than a missing
 	// answer.
-	ReadTimeout  time.Duration `tune:"read_timeout"`
-	WriteTimeout time.Duration `tune:"write_timeout"`
+	ReadTimeout  time.Duration `tune:"read_timeout" want:"100ms to 5m"`
+	WriteTimeout time.Duration `tune:"write_timeout" want:"100ms to 5m"`
 }
 
 // TLSConfig holds the settings of encrypted connections.
@@ -123,22 +123,7 @@ func (c Config) Validate() error {
 		bad("username", "empty, although there is a password")
 	}
 	errs = append(errs, c.TLS.validate()...)
-	return errors.Join(append(errs,
-		units.Range("connections", c.Connections, 1, 16),
-		units.Range("reads_in_flight", c.ReadsInFlight, 1, 4096),
-		units.Range("writes_in_flight", c.WritesInFlight, 1, 4096),
-		units.Range("attempts", c.Attempts, 1, 100),
-		units.Range("bytes_in_flight", c.BytesInFlight, 64*units.KiB, units.GiB),
-		units.Range("latency_goal", c.LatencyGoal, 10*time.Millisecond, time.Minute),
-		units.Range("hedge_after", c.HedgeAfter, 0, time.Minute),
-		units.Range("outage_grace", c.OutageGrace, 0, time.Minute),
-		units.Range("connect_timeout", c.ConnectTimeout, 100*time.Millisecond, time.Minute),
-		units.Range("read_timeout", c.ReadTimeout, 100*time.Millisecond, 5*time.Minute),
-		units.Range("write_timeout", c.WriteTimeout, 100*time.Millisecond, 5*time.Minute),
-		units.Range("scan_timeout", c.ScanTimeout, time.Second, 10*time.Minute),
-		units.Range("stall_after", c.StallAfter, 50*time.Millisecond, time.Minute),
-		units.Range("retry_pause", c.RetryPause, time.Millisecond, maxPause),
-	)...)
+	return errors.Join(append(errs, units.Bounds("", c))...)
 }
 
 // Unused returns an error if settings are given that nothing uses.

@@ -1,26 +1,24 @@
 package carbon
 
 import (
-	"errors"
 	"time"
 
-	"varve/internal/ingest/lines"
 	"varve/internal/units"
 )
 
 // Config holds the limits of carbon's listeners.
 type Config struct {
-	MaxPickle      units.Bytes `yaml:"max_pickle" doc:"Longest pickle, 1KiB to 64MiB. Varve closes a connection that sends a longer one. Carbon's limit is 1MiB."`
-	MaxConnections int         `yaml:"max_connections" doc:"Most open connections, separately for lines and for pickles. At the limit, a new connection replaces a connection of the address that has the most: the one that has gone longest without sending a complete line or pickle."`
+	MaxPickle      units.Bytes `yaml:"max_pickle" want:"1KiB to 64MiB" doc:"Longest pickle, 1KiB to 64MiB. Varve closes a connection that sends a longer one. Carbon's limit is 1MiB."`
+	MaxConnections int         `yaml:"max_connections" want:"positive" doc:"Most open connections, separately for lines and for pickles. At the limit, a new connection replaces a connection of the address that has the most: the one that has gone longest without sending a complete line or pickle."`
 
 	// Constants; tests and benchmarks change them by --tune.
 
 	// ReadBuffer is the size to which the buffer of a busy connection grows.
-	ReadBuffer units.Bytes `tune:"read_buffer"`
+	ReadBuffer units.Bytes `tune:"read_buffer" want:"16KiB to 4MiB"`
 	// RetryFor is how long samples are offered to a store that cannot take them. After
 	// that they are counted as refused and the connection is closed.
-	RetryFor time.Duration `tune:"retry_for"`
-	MaxLine  units.Bytes   `tune:"max_line"` // longest line; carbon closes the connection on a longer one, here only the line is lost
+	RetryFor time.Duration `tune:"retry_for" want:"positive"`
+	MaxLine  units.Bytes   `tune:"max_line" want:"64 to 4MiB"` // longest line; carbon closes the connection on a longer one, here only the line is lost
 }
 
 // DefaultConfig returns the limits without any configuration.
@@ -36,11 +34,5 @@ func DefaultConfig() Config {
 
 // Validate reports every value that makes no sense, by its key.
 func (c Config) Validate() error {
-	return errors.Join(
-		units.Range("max_line", c.MaxLine, 64, 4*units.MiB),
-		units.Range("max_pickle", c.MaxPickle, units.KiB, 64*units.MiB),
-		units.Positive("max_connections", c.MaxConnections),
-		units.Range("read_buffer", c.ReadBuffer, lines.FirstBuffer, 4*units.MiB),
-		units.Positive("retry_for", c.RetryFor),
-	)
+	return units.Bounds("", c)
 }

@@ -34,14 +34,14 @@ type Config struct {
 
 	// Constants; tests and benchmarks change them by --tune.
 
-	Parallel int `tune:"parallel"` // maximum number of rows that a delete or repair processes concurrently, 1 to 1024
-	// JobRows is the number of rows from which a delete becomes a job, 1 to 100000000. A job
+	Parallel int `tune:"parallel" want:"1 to 1024"` // maximum number of rows that a delete or repair processes concurrently
+	// JobRows is the number of rows from which a delete becomes a job. A job
 	// continues after its client has disconnected, and after a restart.
-	JobRows int `tune:"job_rows"`
+	JobRows int `tune:"job_rows" want:"1 to 100000000"`
 	// Horizon is how long after the end of a row KairosDB nodes may still write to it. Until
 	// then, a delete keeps the row's index rows, since KairosDB does not write them again. A
 	// day is enough for late points; rows are three weeks long.
-	Horizon time.Duration `tune:"horizon"`
+	Horizon time.Duration `tune:"horizon" want:"not negative"`
 }
 
 // DefaultConfig returns the defaults.
@@ -52,11 +52,9 @@ func DefaultConfig() Config {
 // Validate reports all settings that are out of range.
 func (c Config) Validate() error {
 	return errors.Join(
+		units.Bounds("", c),
 		units.Check(slices.Contains([]string{NodesAuto, NodesYes, NodesNo}, c.KairosDBNodes),
 			"kairosdb_nodes", fmt.Sprintf("%s, %s or %s", NodesAuto, NodesYes, NodesNo), strconv.Quote(c.KairosDBNodes)),
-		units.NotNegative("horizon", c.Horizon),
-		units.Range("parallel", c.Parallel, 1, 1024),
-		units.Range("job_rows", c.JobRows, 1, 100_000_000),
 	)
 }
 
