@@ -7,14 +7,12 @@ import (
 )
 
 // devSpec is the standard deviation of a bucket, or its mean plus or minus some.
-func devSpec() AggregatorSpec {
-	return AggregatorSpec{
-		Name: "dev", Doc: "Standard deviation of the values.",
-		Properties: append(rangeProperties(),
-			Property{Name: "return_type", Kind: TextProperty, Doc: "value, pos_sd or neg_sd", Hidden: true},
-			Property{Name: "dev_count", Kind: IntProperty, Doc: "number of standard deviations between the mean and pos_sd or neg_sd", Hidden: true}),
-		New: newDev,
-	}
+var devSpec = AggregatorSpec{
+	Name: "dev", Doc: "Standard deviation of the values.",
+	Properties: append(rangeProperties,
+		Property{Name: "return_type", Kind: TextProperty, Doc: "value, pos_sd or neg_sd", Hidden: true},
+		Property{Name: "dev_count", Kind: IntProperty, Doc: "number of standard deviations between the mean and pos_sd or neg_sd", Hidden: true}),
+	New: newDev,
 }
 
 func newDev(a Args) (Step, error) {

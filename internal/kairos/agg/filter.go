@@ -11,15 +11,13 @@ import (
 )
 
 // filterSpec removes the points for which a comparison holds.
-func filterSpec() AggregatorSpec {
-	return AggregatorSpec{
-		Name: "filter", Doc: "Removes the points for which the comparison is true.",
-		Properties: []Property{
-			{Name: "filter_op", Kind: TextProperty, Doc: "lte, lt, gte, gt, equal or ne"},
-			{Name: "threshold", Kind: ScalarProperty, Doc: "number or text to compare with"},
-		},
-		New: newFilter,
-	}
+var filterSpec = AggregatorSpec{
+	Name: "filter", Doc: "Removes the points for which the comparison is true.",
+	Properties: []Property{
+		{Name: "filter_op", Kind: TextProperty, Doc: "lte, lt, gte, gt, equal or ne"},
+		{Name: "threshold", Kind: ScalarProperty, Doc: "number or text to compare with"},
+	},
+	New: newFilter,
 }
 
 var comparisons = map[string]func(order int) bool{

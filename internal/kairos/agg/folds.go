@@ -9,7 +9,7 @@ import (
 // folds lists the aggregators whose result for a bucket is a fold of its samples.
 func folds() []AggregatorSpec {
 	of := func(name, doc string, f fold) AggregatorSpec {
-		return AggregatorSpec{Name: name, Doc: doc, Properties: rangeProperties(), New: func(a Args) (Step, error) {
+		return AggregatorSpec{Name: name, Doc: doc, Properties: rangeProperties, New: func(a Args) (Step, error) {
 			return &foldStep{Range: rangeOf(a), fold: f}, nil
 		}}
 	}

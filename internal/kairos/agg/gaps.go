@@ -11,11 +11,9 @@ import (
 // point if an earlier aggregator has put points beyond it. Points that an earlier
 // aggregator has put before the query's start count as in the first bucket. All as in
 // KairosDB.
-func gapsSpec() AggregatorSpec {
-	return AggregatorSpec{
-		Name: "gaps", Doc: "Marks buckets without points with null.", Properties: rangeProperties(),
-		New: func(a Args) (Step, error) { return &gapsStep{Range: rangeOf(a)}, nil },
-	}
+var gapsSpec = AggregatorSpec{
+	Name: "gaps", Doc: "Marks buckets without points with null.", Properties: rangeProperties,
+	New: func(a Args) (Step, error) { return &gapsStep{Range: rangeOf(a)}, nil },
 }
 
 type gapsStep struct {

@@ -35,26 +35,24 @@ type Label struct {
 const maxBins = 10_000
 
 // binSpec groups points by the bin that their value falls into.
-func binSpec() GroupBySpec {
-	return GroupBySpec{
-		Name: "bin", Doc: "Points between the same two bounds of a list.",
-		Properties: []Property{{Name: "bins", Kind: DoublesProperty, Doc: "bounds, ascending"}},
-		New: func(a Args) (GroupBy, error) {
-			bins := a.Doubles("bins")
-			if n := len(bins); n > maxBins {
-				return nil, &ArgumentError{[]string{fmt.Sprintf("bins may not be more than %d, not %d", maxBins, n)}}
+var binSpec = GroupBySpec{
+	Name: "bin", Doc: "Points between the same two bounds of a list.",
+	Properties: []Property{{Name: "bins", Kind: DoublesProperty, Doc: "bounds, ascending"}},
+	New: func(a Args) (GroupBy, error) {
+		bins := a.Doubles("bins")
+		if n := len(bins); n > maxBins {
+			return nil, &ArgumentError{[]string{fmt.Sprintf("bins may not be more than %d, not %d", maxBins, n)}}
+		}
+		top, tops := math.Inf(-1), make([]float64, len(bins))
+		for i, v := range bins {
+			if v-v != 0 { // NaN or infinite, which JSON has no text for
+				return nil, &ArgumentError{[]string{fmt.Sprintf("bins must be finite numbers, not %v", v)}}
 			}
-			top, tops := math.Inf(-1), make([]float64, len(bins))
-			for i, v := range bins {
-				if v-v != 0 { // NaN or infinite, which JSON has no text for
-					return nil, &ArgumentError{[]string{fmt.Sprintf("bins must be finite numbers, not %v", v)}}
-				}
-				top = max(top, v)
-				tops[i] = top
-			}
-			return &BinGroupBy{Bins: bins, tops: tops}, nil
-		},
-	}
+			top = max(top, v)
+			tops[i] = top
+		}
+		return &BinGroupBy{Bins: bins, tops: tops}, nil
+	},
 }
 
 // A BinGroupBy numbers points 0 below Bins[0], i+1 from Bins[i] on. Points that are
@@ -84,23 +82,21 @@ func (g *BinGroupBy) number(_ *Env, p *Point) (int64, error) {
 const maxGroupTags = 1000
 
 // tagSpec groups series by the values of tags.
-func tagSpec() GroupBySpec {
-	return GroupBySpec{
-		Name: "tag", Doc: "Series with the same values of the tags.",
-		Properties: []Property{{Name: "tags", Kind: TextsProperty, Doc: "names of the tags"}},
-		New: func(a Args) (GroupBy, error) {
-			tags := a.Texts("tags")
-			switch {
-			case tags == nil:
-				return nil, &ArgumentError{[]string{"tags may not be null"}}
-			case len(tags) == 0:
-				return nil, &ArgumentError{[]string{"tags may not be empty"}}
-			case len(tags) > maxGroupTags:
-				return nil, &ArgumentError{[]string{fmt.Sprintf("tags may not be more than %d, not %d", maxGroupTags, len(tags))}}
-			}
-			return &TagGroupBy{Tags: tags}, nil
-		},
-	}
+var tagSpec = GroupBySpec{
+	Name: "tag", Doc: "Series with the same values of the tags.",
+	Properties: []Property{{Name: "tags", Kind: TextsProperty, Doc: "names of the tags"}},
+	New: func(a Args) (GroupBy, error) {
+		tags := a.Texts("tags")
+		switch {
+		case tags == nil:
+			return nil, &ArgumentError{[]string{"tags may not be null"}}
+		case len(tags) == 0:
+			return nil, &ArgumentError{[]string{"tags may not be empty"}}
+		case len(tags) > maxGroupTags:
+			return nil, &ArgumentError{[]string{fmt.Sprintf("tags may not be more than %d, not %d", maxGroupTags, len(tags))}}
+		}
+		return &TagGroupBy{Tags: tags}, nil
+	},
 }
 
 // A TagGroupBy groups series with equal values of all Tags.
@@ -130,15 +126,13 @@ func (g *TagGroupBy) Distinct() []int {
 }
 
 // timeSpec groups points by their time since the start of the query.
-func timeSpec() GroupBySpec {
-	return GroupBySpec{
-		Name: "time", Doc: "Points in the same range of a repeating cycle of time ranges.",
-		Properties: []Property{
-			{Name: "range_size", Kind: SamplingProperty, Doc: "length of a range"},
-			{Name: "group_count", Kind: IntProperty, Doc: "number of ranges in the cycle, at least 1"},
-		},
-		New: newTimeGroupBy,
-	}
+var timeSpec = GroupBySpec{
+	Name: "time", Doc: "Points in the same range of a repeating cycle of time ranges.",
+	Properties: []Property{
+		{Name: "range_size", Kind: SamplingProperty, Doc: "length of a range"},
+		{Name: "group_count", Kind: IntProperty, Doc: "number of ranges in the cycle, at least 1"},
+	},
+	New: newTimeGroupBy,
 }
 
 func newTimeGroupBy(a Args) (GroupBy, error) {
@@ -204,18 +198,16 @@ func groupUnitMS(u Unit) int64 {
 }
 
 // valueSpec groups points by their value.
-func valueSpec() GroupBySpec {
-	return GroupBySpec{
-		Name: "value", Doc: "Points with values in the same range.",
-		Properties: []Property{{Name: "range_size", Kind: IntProperty, Doc: "size of a range, at least 1"}},
-		New: func(a Args) (GroupBy, error) {
-			size := a.Long("range_size", 0)
-			if size < 1 {
-				return nil, &ArgumentError{[]string{"rangeSize must be greater than or equal to 1"}}
-			}
-			return &ValueGroupBy{Size: size}, nil
-		},
-	}
+var valueSpec = GroupBySpec{
+	Name: "value", Doc: "Points with values in the same range.",
+	Properties: []Property{{Name: "range_size", Kind: IntProperty, Doc: "size of a range, at least 1"}},
+	New: func(a Args) (GroupBy, error) {
+		size := a.Long("range_size", 0)
+		if size < 1 {
+			return nil, &ArgumentError{[]string{"rangeSize must be greater than or equal to 1"}}
+		}
+		return &ValueGroupBy{Size: size}, nil
+	},
 }
 
 // A ValueGroupBy numbers points by value / Size, truncated towards zero. Points that

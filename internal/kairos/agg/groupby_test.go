@@ -112,7 +112,7 @@ func TestBinsInAnyOrder(t *testing.T) {
 		}
 	}
 	for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
-		if _, err := binSpec().New(Args{"bins": []float64{1, v}}); err == nil {
+		if _, err := binSpec.New(Args{"bins": []float64{1, v}}); err == nil {
 			t.Errorf("a bin of %v was taken", v)
 		}
 	}

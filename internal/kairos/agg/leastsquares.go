@@ -1,16 +1,14 @@
 package agg
 
 // leastSquaresSpec fits a line through a bucket and gives its two ends.
-func leastSquaresSpec() AggregatorSpec {
-	return AggregatorSpec{
-		Name: "least_squares", Doc: "Line of best fit: its values at the first and last time of a bucket.",
-		Properties: rangeProperties(),
-		New: func(a Args) (Step, error) {
-			return &collectStep{Range: rangeOf(a), several: true, collector: func(*Env) collector {
-				return &lineCollector{}
-			}}, nil
-		},
-	}
+var leastSquaresSpec = AggregatorSpec{
+	Name: "least_squares", Doc: "Line of best fit: its values at the first and last time of a bucket.",
+	Properties: rangeProperties,
+	New: func(a Args) (Step, error) {
+		return &collectStep{Range: rangeOf(a), several: true, collector: func(*Env) collector {
+			return &lineCollector{}
+		}}, nil
+	},
 }
 
 // lineCollector keeps the sums of a regression. Times are relative to the first point

@@ -32,42 +32,36 @@ func (s *mapStream) Next(p *Point) (bool, error) {
 
 // scaleSpec multiplies by a factor. Without one everything becomes zero, as in
 // KairosDB.
-func scaleSpec() AggregatorSpec {
-	return AggregatorSpec{
-		Name: "scale", Doc: "Value times a factor.",
-		Properties: []Property{{Name: "factor", Kind: DoubleProperty, Doc: "number to multiply by"}},
-		New: func(a Args) (Step, error) {
-			factor := a.Double("factor", 0)
-			return &mapStep{compute: func(v float64) float64 { return v * factor }}, nil
-		},
-	}
+var scaleSpec = AggregatorSpec{
+	Name: "scale", Doc: "Value times a factor.",
+	Properties: []Property{{Name: "factor", Kind: DoubleProperty, Doc: "number to multiply by"}},
+	New: func(a Args) (Step, error) {
+		factor := a.Double("factor", 0)
+		return &mapStep{compute: func(v float64) float64 { return v * factor }}, nil
+	},
 }
 
 // divSpec divides by a divisor.
-func divSpec() AggregatorSpec {
-	return AggregatorSpec{
-		Name: "div", Doc: "Value by a divisor.",
-		Properties: []Property{{Name: "divisor", Kind: DoubleProperty, Doc: "number to divide by, not zero"}},
-		New: func(a Args) (Step, error) {
-			divisor := a.Double("divisor", 0)
-			if divisor == 0 {
-				return nil, &ArgumentError{[]string{"m_divisor may not be zero"}}
-			}
-			return &mapStep{compute: func(v float64) float64 { return v / divisor }}, nil
-		},
-	}
+var divSpec = AggregatorSpec{
+	Name: "div", Doc: "Value by a divisor.",
+	Properties: []Property{{Name: "divisor", Kind: DoubleProperty, Doc: "number to divide by, not zero"}},
+	New: func(a Args) (Step, error) {
+		divisor := a.Double("divisor", 0)
+		if divisor == 0 {
+			return nil, &ArgumentError{[]string{"m_divisor may not be zero"}}
+		}
+		return &mapStep{compute: func(v float64) float64 { return v / divisor }}, nil
+	},
 }
 
 // scoreSpec counts how many thresholds a value passes.
-func scoreSpec() AggregatorSpec {
-	return AggregatorSpec{
-		Name: "score", Doc: "Number of thresholds that the value passes.",
-		Properties: []Property{
-			{Name: "thresholds", Kind: ThresholdsProperty, Doc: "values, each with a boundary: superior or inferior"},
-			{Name: "order", Kind: TextProperty, Doc: "ascending or descending"},
-		},
-		New: newScore,
-	}
+var scoreSpec = AggregatorSpec{
+	Name: "score", Doc: "Number of thresholds that the value passes.",
+	Properties: []Property{
+		{Name: "thresholds", Kind: ThresholdsProperty, Doc: "values, each with a boundary: superior or inferior"},
+		{Name: "order", Kind: TextProperty, Doc: "ascending or descending"},
+	},
+	New: newScore,
 }
 
 // A Threshold is passed by a greater value and, if Inferior, by an equal one.

@@ -64,48 +64,42 @@ func sameTime(name string) error {
 }
 
 // diffSpec is the change between neighbouring points.
-func diffSpec() AggregatorSpec {
-	return AggregatorSpec{
-		Name: "diff", Doc: "Change between two points.",
-		New: func(Args) (Step, error) {
-			return &pairStep{compute: func(*Env) func(was, now *Point) (float64, error) {
-				return func(was, now *Point) (float64, error) { return now.Float() - was.Float(), nil }
-			}}, nil
-		},
-	}
+var diffSpec = AggregatorSpec{
+	Name: "diff", Doc: "Change between two points.",
+	New: func(Args) (Step, error) {
+		return &pairStep{compute: func(*Env) func(was, now *Point) (float64, error) {
+			return func(was, now *Point) (float64, error) { return now.Float() - was.Float(), nil }
+		}}, nil
+	},
 }
 
 // rateSpec is the change between neighbouring points per sampling.
-func rateSpec() AggregatorSpec {
-	return AggregatorSpec{
-		Name: "rate", Doc: "Change between two points per unit of time.",
-		Properties: []Property{
-			{Name: "sampling", Kind: SamplingProperty, Doc: "time for which the change is computed"},
-			{Name: "unit", Kind: UnitProperty, Doc: "the same as a sampling of one unit", Hidden: true},
-			{Name: "time_zone", Kind: ZoneProperty, Doc: "zone of days and longer units", Hidden: true},
-		},
-		New: func(a Args) (Step, error) {
-			return perTime("rate", a.SamplingOrUnit(), a.Zone("time_zone"), func(was, now *Point) float64 {
-				return now.Float() - was.Float()
-			}), nil
-		},
-	}
+var rateSpec = AggregatorSpec{
+	Name: "rate", Doc: "Change between two points per unit of time.",
+	Properties: []Property{
+		{Name: "sampling", Kind: SamplingProperty, Doc: "time for which the change is computed"},
+		{Name: "unit", Kind: UnitProperty, Doc: "the same as a sampling of one unit", Hidden: true},
+		{Name: "time_zone", Kind: ZoneProperty, Doc: "zone of days and longer units", Hidden: true},
+	},
+	New: func(a Args) (Step, error) {
+		return perTime("rate", a.SamplingOrUnit(), a.Zone("time_zone"), func(was, now *Point) float64 {
+			return now.Float() - was.Float()
+		}), nil
+	},
 }
 
 // samplerSpec is the value of a point per unit of the time since the one before.
-func samplerSpec() AggregatorSpec {
-	return AggregatorSpec{
-		Name: "sampler", Doc: "Value divided by the time since the previous point.",
-		Properties: []Property{
-			{Name: "unit", Kind: UnitProperty, Doc: "time for which the value is computed"},
-			{Name: "time_zone", Kind: ZoneProperty, Doc: "zone of days and longer units", Hidden: true},
-		},
-		New: func(a Args) (Step, error) {
-			return perTime("sampler", a.SamplingOrUnit(), a.Zone("time_zone"), func(_, now *Point) float64 {
-				return now.Float()
-			}), nil
-		},
-	}
+var samplerSpec = AggregatorSpec{
+	Name: "sampler", Doc: "Value divided by the time since the previous point.",
+	Properties: []Property{
+		{Name: "unit", Kind: UnitProperty, Doc: "time for which the value is computed"},
+		{Name: "time_zone", Kind: ZoneProperty, Doc: "zone of days and longer units", Hidden: true},
+	},
+	New: func(a Args) (Step, error) {
+		return perTime("sampler", a.SamplingOrUnit(), a.Zone("time_zone"), func(_, now *Point) float64 {
+			return now.Float()
+		}), nil
+	},
 }
 
 // perTime divides the result of change by the time between two points and scales it to

@@ -17,13 +17,11 @@ import (
 // percentileSpec is an exact percentile of a bucket. KairosDB's becomes random above
 // 1028 values. If a store has downsampled samples and kept sketches of them, these
 // samples count too, see package quantile.
-func percentileSpec() AggregatorSpec {
-	return AggregatorSpec{
-		Name: "percentile", Doc: "Percentile of the values.",
-		Properties: append(rangeProperties(),
-			Property{Name: "percentile", Kind: DoubleProperty, Doc: "the percentile, above 0 and up to 1"}),
-		New: newPercentile,
-	}
+var percentileSpec = AggregatorSpec{
+	Name: "percentile", Doc: "Percentile of the values.",
+	Properties: append(rangeProperties,
+		Property{Name: "percentile", Kind: DoubleProperty, Doc: "the percentile, above 0 and up to 1"}),
+	New: newPercentile,
 }
 
 func newPercentile(a Args) (Step, error) {

@@ -20,17 +20,15 @@ type Range struct {
 }
 
 // rangeProperties are the properties of every range aggregator.
-func rangeProperties() []Property {
-	return []Property{
-		{Name: "sampling", Kind: SamplingProperty, Doc: "length of a bucket"},
-		{Name: "align_sampling", Kind: BoolProperty, Doc: "align buckets to the unit", Hidden: true},
-		{Name: "align_start_time", Kind: BoolProperty, Doc: "stamp results with the start of the bucket"},
-		{Name: "align_end_time", Kind: BoolProperty, Doc: "stamp results with the end of the bucket"},
-		{Name: "start_time", Kind: LongProperty, Doc: "origin of buckets, ms", Hidden: true},
-		{Name: "end_time", Kind: LongProperty, Doc: "end of the buckets of gaps, ms", Hidden: true},
-		{Name: "time_zone", Kind: ZoneProperty, Doc: "zone of days and longer units", Hidden: true},
-		{Name: "trim", Kind: BoolProperty, Doc: "gaps: no nulls before the first and after the last point"},
-	}
+var rangeProperties = []Property{
+	{Name: "sampling", Kind: SamplingProperty, Doc: "length of a bucket"},
+	{Name: "align_sampling", Kind: BoolProperty, Doc: "align buckets to the unit", Hidden: true},
+	{Name: "align_start_time", Kind: BoolProperty, Doc: "stamp results with the start of the bucket"},
+	{Name: "align_end_time", Kind: BoolProperty, Doc: "stamp results with the end of the bucket"},
+	{Name: "start_time", Kind: LongProperty, Doc: "origin of buckets, ms", Hidden: true},
+	{Name: "end_time", Kind: LongProperty, Doc: "end of the buckets of gaps, ms", Hidden: true},
+	{Name: "time_zone", Kind: ZoneProperty, Doc: "zone of days and longer units", Hidden: true},
+	{Name: "trim", Kind: BoolProperty, Doc: "gaps: no nulls before the first and after the last point"},
 }
 
 // rangeOf reads the common properties.

@@ -8,15 +8,15 @@ import (
 
 // Aggregators lists all aggregators by name. To add one, write its spec and list it here.
 func Aggregators() []AggregatorSpec {
-	all := append(folds(), devSpec(), diffSpec(), divSpec(), filterSpec(), gapsSpec(), leastSquaresSpec(), percentileSpec(),
-		rateSpec(), samplerSpec(), saveAsSpec(), scaleSpec(), scoreSpec(), smaSpec(), trimSpec())
+	all := append(folds(), devSpec, diffSpec, divSpec, filterSpec, gapsSpec, leastSquaresSpec, percentileSpec,
+		rateSpec, samplerSpec, saveAsSpec, scaleSpec, scoreSpec, smaSpec, trimSpec)
 	slices.SortFunc(all, func(a, b AggregatorSpec) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
 
 // GroupBys lists all group-bys by name.
 func GroupBys() []GroupBySpec {
-	return []GroupBySpec{binSpec(), tagSpec(), timeSpec(), valueSpec()}
+	return []GroupBySpec{binSpec, tagSpec, timeSpec, valueSpec}
 }
 
 // A Spec describes a component of queries and its properties to front ends.

@@ -29,17 +29,15 @@ type Target struct {
 }
 
 // saveAsSpec passes its points on and writes them under another name.
-func saveAsSpec() AggregatorSpec {
-	return AggregatorSpec{
-		Name: "save_as", Doc: "Stores the points under another name.",
-		Properties: []Property{
-			{Name: "metric_name", Kind: TextProperty, Doc: "name of the metric to write"},
-			{Name: "tags", Kind: TextMapProperty, Doc: "tags of the stored points", Hidden: true},
-			{Name: "ttl", Kind: IntProperty, Doc: "seconds until a point expires; 0 for never", Hidden: true},
-			{Name: "add_saved_from", Kind: BoolProperty, Doc: "add the tag saved_from with the name of the source metric", Hidden: true},
-		},
-		New: newSaveAs,
-	}
+var saveAsSpec = AggregatorSpec{
+	Name: "save_as", Doc: "Stores the points under another name.",
+	Properties: []Property{
+		{Name: "metric_name", Kind: TextProperty, Doc: "name of the metric to write"},
+		{Name: "tags", Kind: TextMapProperty, Doc: "tags of the stored points", Hidden: true},
+		{Name: "ttl", Kind: IntProperty, Doc: "seconds until a point expires; 0 for never", Hidden: true},
+		{Name: "add_saved_from", Kind: BoolProperty, Doc: "add the tag saved_from with the name of the source metric", Hidden: true},
+	},
+	New: newSaveAs,
 }
 
 func newSaveAs(a Args) (Step, error) {

@@ -5,18 +5,16 @@ import (
 	"varve/internal/query"
 )
 
-func smaSpec() AggregatorSpec {
-	return AggregatorSpec{
-		Name: "sma", Doc: "Simple moving average: mean of the last points.",
-		Properties: []Property{{Name: "size", Kind: IntProperty, Doc: "number of points, at least 1"}},
-		New: func(a Args) (Step, error) {
-			size := a.Long("size", 0)
-			if size < 1 {
-				return nil, &ArgumentError{[]string{"size must be greater than or equal to 1"}}
-			}
-			return &smaStep{size: size}, nil
-		},
-	}
+var smaSpec = AggregatorSpec{
+	Name: "sma", Doc: "Simple moving average: mean of the last points.",
+	Properties: []Property{{Name: "size", Kind: IntProperty, Doc: "number of points, at least 1"}},
+	New: func(a Args) (Step, error) {
+		size := a.Long("size", 0)
+		if size < 1 {
+			return nil, &ArgumentError{[]string{"size must be greater than or equal to 1"}}
+		}
+		return &smaStep{size: size}, nil
+	},
 }
 
 type smaStep struct {

@@ -8,27 +8,25 @@ import (
 
 // trimSpec drops the first point, the last one or both. Without an argument it
 // drops nothing, as in KairosDB.
-func trimSpec() AggregatorSpec {
-	return AggregatorSpec{
-		Name: "trim", Doc: "Removes the first point, the last point, or both.",
-		Properties: []Property{{Name: "trim", Kind: TextProperty, Doc: "first, last or both"}},
-		New: func(a Args) (Step, error) {
-			s := &trimStep{}
-			switch name := a.Text("trim", ""); strings.ToLower(name) {
-			case "first":
-				s.first = true
-			case "last":
-				s.last = true
-			case "both":
-				s.first, s.last = true, true
-			default:
-				if a.Has("trim") {
-					return nil, &ArgumentError{[]string{clip.Text(name, clippedBytes) + " is not a valid trim type, must be 'first', 'last' or 'both'."}}
-				}
+var trimSpec = AggregatorSpec{
+	Name: "trim", Doc: "Removes the first point, the last point, or both.",
+	Properties: []Property{{Name: "trim", Kind: TextProperty, Doc: "first, last or both"}},
+	New: func(a Args) (Step, error) {
+		s := &trimStep{}
+		switch name := a.Text("trim", ""); strings.ToLower(name) {
+		case "first":
+			s.first = true
+		case "last":
+			s.last = true
+		case "both":
+			s.first, s.last = true, true
+		default:
+			if a.Has("trim") {
+				return nil, &ArgumentError{[]string{clip.Text(name, clippedBytes) + " is not a valid trim type, must be 'first', 'last' or 'both'."}}
 			}
-			return s, nil
-		},
-	}
+		}
+		return s, nil
+	},
 }
 
 type trimStep struct {
