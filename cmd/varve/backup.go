@@ -11,12 +11,11 @@ import (
 	"varve/internal/units"
 )
 
-func backupCommand() command {
-	return command{
-		name:     "backup",
-		synopsis: "make a consistent copy of a running server's store",
-		usage:    "[--http-addr ADDR] [--tenant NAME] [--to NAME]",
-		help: `Asks a running server for a consistent copy of its store. The copy contains everything
+var backupCommand = command{
+	name:     "backup",
+	synopsis: "make a consistent copy of a running server's store",
+	usage:    "[--http-addr ADDR] [--tenant NAME] [--to NAME]",
+	help: `Asks a running server for a consistent copy of its store. The copy contains everything
 that was acknowledged before the request. The server keeps running. The copy is the
 directory NAME in the server's embedded.backup_dir, by default backups in its data
 directory, and appears there once it is complete.
@@ -32,8 +31,7 @@ Flags:
                    token in VARVE_TOKEN, and "default" for a token of all tenants
   --to NAME        name of the copy; by default the time
 `,
-		run: backup,
-	}
+	run: backup,
 }
 
 func backup(t terminal, args []string) error {

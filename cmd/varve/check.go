@@ -35,12 +35,11 @@ const tenantFlag = `  --tenant NAME    with --http-addr: the tenant whose store 
                    one of the token in VARVE_TOKEN, and "default" for a token of all tenants
 `
 
-func checkCommand() command {
-	return command{
-		name:     "check",
-		synopsis: "verify the files of a store",
-		usage:    "[--data-dir DIR | --http-addr ADDR [--tenant NAME]] [--rate BYTES]",
-		help: `Reads all files of a store, verifies every checksum, and checks that the files agree
+var checkCommand = command{
+	name:     "check",
+	synopsis: "verify the files of a store",
+	usage:    "[--data-dir DIR | --http-addr ADDR [--tenant NAME]] [--rate BYTES]",
+	help: `Reads all files of a store, verifies every checksum, and checks that the files agree
 with each other. Each finding says what is damaged, what is lost and what to do.
 Nothing is changed. The exit status is 0 if no damage is found, 1 if some is.
 
@@ -51,8 +50,7 @@ runs, except for files that are being written.
 ` + tenantFlag + `  --rate BYTES     bytes to read per second at most, for example 32MiB; 0 = no limit. By
                    default a running server reads 32MiB per second
 `,
-		run: check,
-	}
+	run: check,
 }
 
 // errDamaged sets the exit status of a check that has found something.

@@ -24,12 +24,11 @@ const (
 	compareUntil     = 2 * time.Minute // before now: newer points may still be on their way to the other side
 )
 
-func compareCommand() command {
-	return command{
-		name:     "compare",
-		synopsis: "compare two servers and report differences",
-		usage:    "--a URL --b URL [FLAGS]",
-		help: `Compares two servers, each KairosDB or Varve, over KairosDB's HTTP API: the names of
+var compareCommand = command{
+	name:     "compare",
+	synopsis: "compare two servers and report differences",
+	usage:    "--a URL --b URL [FLAGS]",
+	help: `Compares two servers, each KairosDB or Varve, over KairosDB's HTTP API: the names of
 metrics, the tags of each, and then random queries. Nothing is changed. For each
 difference, the report has the query, the number of points on each side, and the first
 points that differ. Queries that Varve answers differently on purpose are left out.
@@ -66,8 +65,7 @@ is 0 if there is no difference, 1 if there are some, and 2 for wrong usage, if a
 could not be queried, or if there was nothing to compare. Differences found before a
 failure are reported.
 `,
-		run: compare,
-	}
+	run: compare,
 }
 
 // errDiffer sets the exit status of a comparison that has found something.

@@ -17,12 +17,11 @@ import (
 	"varve/internal/units"
 )
 
-func doctorCommand() command {
-	return command{
-		name:     "doctor",
-		synopsis: "check whether a server would run well on this machine",
-		usage:    "[--json] [FLAGS]",
-		help: `Checks everything that a server needs: its settings, Graphite's rules, the limit of open
+var doctorCommand = command{
+	name:     "doctor",
+	synopsis: "check whether a server would run well on this machine",
+	usage:    "[--json] [FLAGS]",
+	help: `Checks everything that a server needs: its settings, Graphite's rules, the limit of open
 files, data directory, file system, disk space, memory, clock, ports and, with
 --store=cassandra, the cluster and its keyspace. It takes the same flags as serve. Run it
 as the server's user, before the first start, after a change of the settings, or while
@@ -37,8 +36,7 @@ if there is a fault, else 0.
 Flags:
   --json      print the findings as JSON
 `,
-		run: diagnose,
-	}
+	run: diagnose,
 }
 
 // errUnfit sets the exit status of a doctor that has found a fault.

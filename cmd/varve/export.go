@@ -13,12 +13,11 @@ import (
 	"varve/internal/units"
 )
 
-func exportCommand() command {
-	return command{
-		name:     "export",
-		synopsis: "write points to a file as KairosDB's export does",
-		usage:    "[-f FILE] [-n METRIC]... [--http-addr ADDR [--tenant NAME] | --data-dir DIR] [FLAGS]",
-		help: `Writes points as lines of JSON, each with at most 10,000 points of one series. Varve and
+var exportCommand = command{
+	name:     "export",
+	synopsis: "write points to a file as KairosDB's export does",
+	usage:    "[-f FILE] [-n METRIC]... [--http-addr ADDR [--tenant NAME] | --data-dir DIR] [FLAGS]",
+	help: `Writes points as lines of JSON, each with at most 10,000 points of one series. Varve and
 KairosDB can import the lines; KairosDB refuses those with values that only Varve holds.
 The points come from the server at --http-addr, or from the data directory that --data-dir,
 --config or the environment names. No server may be using that directory. Without any of
@@ -42,8 +41,7 @@ line, 3 the export is complete, but a metric that -n names does not exist.
                    that has the bucket already, as after a backup was restored, export
                    without buckets
 `,
-		run: export,
-	}
+	run: export,
 }
 
 func export(t terminal, args []string) error {

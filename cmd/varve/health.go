@@ -18,12 +18,11 @@ import (
 	"varve/internal/work"
 )
 
-func healthCommand() command {
-	return command{
-		name:     "health",
-		synopsis: "check the health of a running server",
-		usage:    "[--url URL] [--wait] [FLAGS]",
-		help: `Checks the health of a server. The exit status is 0 if it is healthy, 1 if it is not. Without
+var healthCommand = command{
+	name:     "health",
+	synopsis: "check the health of a running server",
+	usage:    "[--url URL] [--wait] [FLAGS]",
+	help: `Checks the health of a server. The exit status is 0 if it is healthy, 1 if it is not. Without
 --url it checks the server that serve would start on this machine with the same flags,
 --config and environment. The container image and the Debian package use it as their health
 check.
@@ -34,8 +33,7 @@ Flags:
   --wait      if the server is still opening its store, wait until it is healthy, however
               long that takes; give up when no server has answered for 30 s
 `,
-		run: health,
-	}
+	run: health,
 }
 
 const (

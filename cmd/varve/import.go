@@ -23,12 +23,11 @@ import (
 	"varve/internal/units"
 )
 
-func importCommand() command {
-	return command{
-		name:     "import",
-		synopsis: "read points from an export of KairosDB or Varve",
-		usage:    "[-f FILE] [--http-addr ADDR [--tenant NAME] | --data-dir DIR] [FLAGS]",
-		help: `Reads lines of JSON, each with a metric or an array of them, as KairosDB's export writes
+var importCommand = command{
+	name:     "import",
+	synopsis: "read points from an export of KairosDB or Varve",
+	usage:    "[-f FILE] [--http-addr ADDR [--tenant NAME] | --data-dir DIR] [FLAGS]",
+	help: `Reads lines of JSON, each with a metric or an array of them, as KairosDB's export writes
 them; compressed with gzip or not. The points go to the server at --http-addr, or into the
 data directory that --data-dir, --config or the environment names. No server may be using
 that directory. Without any of these, the points go to the server at 127.0.0.1:8080.
@@ -48,8 +47,7 @@ Exit status: 0 all is stored, 1 the import could not be completed, 2 wrong comma
   --rejected FILE  where to report lines that were rejected; FILE.rejected of -f without
                    it, or standard error
 `,
-		run: importFile,
-	}
+	run: importFile,
 }
 
 func importFile(t terminal, args []string) error {

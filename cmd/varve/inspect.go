@@ -16,12 +16,11 @@ import (
 	"varve/internal/timeline/local"
 )
 
-func inspectCommand() command {
-	return command{
-		name:     "inspect",
-		synopsis: "show what is in a store, down to its chunks",
-		usage:    "[--data-dir DIR] [WHAT] | --store=cassandra [SETTINGS] [WHAT] | decode HEX",
-		help: `Shows parts of an embedded store whose server is stopped:
+var inspectCommand = command{
+	name:     "inspect",
+	synopsis: "show what is in a store, down to its chunks",
+	usage:    "[--data-dir DIR] [WHAT] | --store=cassandra [SETTINGS] [WHAT] | decode HEX",
+	help: `Shows parts of an embedded store whose server is stopped:
 
   varve inspect                              block files, and counts of the rest
   varve inspect series METRIC [TAG=VALUE..]  the chunks of these series
@@ -31,8 +30,7 @@ func inspectCommand() command {
   varve inspect timelines                    timelines: layouts, oldest and newest event
 
 ` + inspectCassandraHelp + "\n" + offlineFlags,
-		run: inspect,
-	}
+	run: inspect,
 }
 
 func inspect(t terminal, args []string) error {

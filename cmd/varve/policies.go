@@ -9,12 +9,11 @@ import (
 	"varve/internal/units"
 )
 
-func policiesCommand() command {
-	return command{
-		name:     "policies",
-		synopsis: "show which retention rule applies to a series",
-		usage:    "[FLAGS] [PATH ...]",
-		help: `Shows for each PATH which rule applies, why, and what is kept for how long. The rules of
+var policiesCommand = command{
+	name:     "policies",
+	synopsis: "show which retention rule applies to a series",
+	usage:    "[FLAGS] [PATH ...]",
+	help: `Shows for each PATH which rule applies, why, and what is kept for how long. The rules of
 retention.policies in the configuration file come first, then those of storage-schemas.conf
 and storage-aggregation.conf. The path of a series with tags is name;tag=value;tag=value.
 Without a PATH it lists the rules. It takes the same flags as serve and needs no server, so
@@ -24,8 +23,7 @@ you can try other files. To ask a running server, use GET /admin/policies?path=P
 
   varve policies --config varve.yaml web.a.requests 'disk.used;host=a'
 `,
-		run: policies,
-	}
+	run: policies,
 }
 
 func policies(t terminal, args []string) error {

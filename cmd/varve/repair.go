@@ -10,12 +10,11 @@ import (
 	"varve/internal/embedded/offline"
 )
 
-func repairCommand() command {
-	return command{
-		name:     "repair",
-		synopsis: "set damaged files aside and keep the rest",
-		usage:    "[--data-dir DIR] [--dry-run] | --store=cassandra [SETTINGS] [--dry-run] [--rate N] [--state FILE]",
-		help: `Checks an embedded store whose server is stopped, says what it will do, and does it:
+var repairCommand = command{
+	name:     "repair",
+	synopsis: "set damaged files aside and keep the rest",
+	usage:    "[--data-dir DIR] [--dry-run] | --store=cassandra [SETTINGS] [--dry-run] [--rate N] [--state FILE]",
+	help: `Checks an embedded store whose server is stopped, says what it will do, and does it:
 
   a damaged block file   its readable chunks go to a new file, the damaged file goes to
                          the directory quarantine
@@ -31,8 +30,7 @@ can: more data may be recoverable from it with more effort.
 
 ` + repairCassandraHelp + "\n" + offlineFlags + `  --dry-run        only report what would be done
 `,
-		run: repair,
-	}
+	run: repair,
 }
 
 func repair(t terminal, args []string) error {

@@ -10,19 +10,17 @@ import (
 	"varve/internal/embedded/offline"
 )
 
-func statsCommand() command {
-	return command{
-		name:     "stats",
-		synopsis: "show what takes space, by metric and codec",
-		usage:    "[--data-dir DIR | --http-addr ADDR [--tenant NAME]] [--top N]",
-		help: `Lists the metrics and codecs that take most of the space of block files. Stop the
+var statsCommand = command{
+	name:     "stats",
+	synopsis: "show what takes space, by metric and codec",
+	usage:    "[--data-dir DIR | --http-addr ADDR [--tenant NAME]] [--top N]",
+	help: `Lists the metrics and codecs that take most of the space of block files. Stop the
 server first, or name it with --http-addr: it then estimates from some of the pages.
 
 ` + offlineFlags + `  --http-addr ADDR ask the server that runs at ADDR, for example 127.0.0.1:8080
 ` + tenantFlag + `  --top N          length of the lists (20)
 `,
-		run: stats,
-	}
+	run: stats,
 }
 
 func stats(t terminal, args []string) error {

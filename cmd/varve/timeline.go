@@ -14,17 +14,17 @@ import (
 	"strconv"
 	"time"
 
+	"varve/internal/config"
 	"varve/internal/remote"
 	"varve/internal/timeline/client"
 	"varve/internal/units"
 )
 
-func timelineCommand() command {
-	return command{
-		name:     "timeline",
-		synopsis: "append, read and follow events, and set layouts",
-		usage:    "append|read|tail|layout|stats [NAME] [FLAGS]",
-		help: `Works with the timelines of the server at --http-addr; docs/timelines.md explains them.
+var timelineCommand = command{
+	name:     "timeline",
+	synopsis: "append, read and follow events, and set layouts",
+	usage:    "append|read|tail|layout|stats [NAME] [FLAGS]",
+	help: `Works with the timelines of the server at --http-addr; docs/timelines.md explains them.
 
 varve timeline append NAME [-f FILE] [--json] [--type TYPE] [--time-format FORMAT]
   Appends each line of the standard input, or of FILE, as an event whose data is the text of
@@ -58,8 +58,7 @@ Flags:
   --tenant NAME     the tenant whose timelines are meant; by default the first one of the
                     token in VARVE_TOKEN, and "default" for a token of all tenants
 `,
-		run: timelineRun,
-	}
+	run: timelineRun,
 }
 
 // timelineActions are the words after varve timeline, with the flags that each takes.
@@ -80,7 +79,7 @@ func timelineRun(t terminal, args []string) error {
 		return &usageError{errors.New("timeline needs a subcommand: " + which)}
 	}
 	if wantsHelp(args) {
-		return timelineCommand().explain(t.stdout, false)
+		return config.ErrHelp
 	}
 	action, ok := timelineActions[args[0]]
 	if !ok {

@@ -20,12 +20,11 @@ import (
 	"varve/internal/units"
 )
 
-func exportWhisperCommand() command {
-	return command{
-		name:     "export whisper",
-		synopsis: "write series as Whisper files of Graphite",
-		usage:    "DIR [--storage-schemas FILE] [--http-addr ADDR [--tenant NAME] | --data-dir DIR] [FLAGS]",
-		help: `Writes series as Whisper's files below DIR, as carbon would have written them: a/b/c.wsp for
+var exportWhisperCommand = command{
+	name:     "export whisper",
+	synopsis: "write series as Whisper files of Graphite",
+	usage:    "DIR [--storage-schemas FILE] [--http-addr ADDR [--tenant NAME] | --data-dir DIR] [FLAGS]",
+	help: `Writes series as Whisper's files below DIR, as carbon would have written them: a/b/c.wsp for
 the path a.b.c, and files below _tagged for series with tags. Each file has the archives of
 the first rule that matches its series. The rules are those of --storage-schemas; without it
 those of the configuration that --config or the environment names: retention.policies, then
@@ -54,8 +53,7 @@ line, 3 the export is complete except for what is reported.
   --keep           keep existing files: to continue after an interruption
   --rejected FILE  where to report what is not exported; DIR.rejected without it
 `,
-		run: exportWhisper,
-	}
+	run: exportWhisper,
 }
 
 func exportWhisper(t terminal, args []string) error {

@@ -18,12 +18,11 @@ import (
 	"varve/internal/units"
 )
 
-func importWhisperCommand() command {
-	return command{
-		name:     "import whisper",
-		synopsis: "read the history of a Graphite installation from its files",
-		usage:    "DIR [--http-addr ADDR [--tenant NAME] | --data-dir DIR] [FLAGS]",
-		help: `Reads all *.wsp files below DIR, the directory that carbon calls whisper: a/b/c.wsp has
+var importWhisperCommand = command{
+	name:     "import whisper",
+	synopsis: "read the history of a Graphite installation from its files",
+	usage:    "DIR [--http-addr ADDR [--tenant NAME] | --data-dir DIR] [FLAGS]",
+	help: `Reads all *.wsp files below DIR, the directory that carbon calls whisper: a/b/c.wsp has
 the points of the path a.b.c, and the files below _tagged have those of series with tags.
 Each time is imported once, at the finest step that the file has for it. The points go to the
 server at --http-addr, or into the data directory that --data-dir, --config or the
@@ -48,8 +47,7 @@ Exit status: 0 all is stored, 1 the import could not be completed, 2 wrong comma
   --state FILE     where to record the progress; by default DIR.state
   --rejected FILE  where to report what is wrong with files; DIR.rejected without it
 `,
-		run: importWhisper,
-	}
+	run: importWhisper,
 }
 
 // maxParallel bounds the files to read at a time.
