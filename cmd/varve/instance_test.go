@@ -29,6 +29,7 @@ import (
 	"varve/internal/store"
 	"varve/internal/stream"
 	"varve/internal/tenant"
+	"varve/internal/units"
 )
 
 // A tenantsOf is the instances of some tenants, asked without a server in between.
@@ -47,8 +48,7 @@ func openTenants(t *testing.T, dir string, change func(*tenant.Config), names ..
 	c := config.Default()
 	c.DataDir = dir
 	for _, name := range names {
-		var one tenant.Config
-		one.SetDefaults()
+		one := units.Defaults[tenant.Config]()
 		one.Name = name
 		if change != nil {
 			change(&one)
@@ -374,8 +374,7 @@ func TestUnlistedTenantsWhosePointsWait(t *testing.T) {
 	without.Store, without.DataDir, without.Cassandra.Hosts = config.Cassandra, t.TempDir(), []string{cqltest.ClosedPort(t)}
 	with := without
 	for _, name := range []string{"acme", "idle"} {
-		var one tenant.Config
-		one.SetDefaults()
+		one := units.Defaults[tenant.Config]()
 		one.Name = name
 		with.Tenants = append(with.Tenants, one)
 	}

@@ -21,18 +21,19 @@ import (
 	"varve/internal/clip"
 	"varve/internal/collectors"
 	"varve/internal/safefile"
+	"varve/internal/units"
 )
 
 // Config are the settings of the audit log.
 type Config struct {
 	File string `yaml:"file" doc:"File with one line of JSON for each delete, export, backup, change of roll-ups or metadata, created or revoked token, and request that was refused for lack of the role admin. Each line says who did what. none turns the audit log off. Empty: audit.log in data_dir."`
 
-	MaxBytes int64 `tune:"max_bytes"` // of a file, before it is put aside
-	MaxFiles int   `tune:"max_files"` // that were put aside
+	MaxBytes int64 `tune:"max_bytes" default:"67108864"` // of a file, before it is put aside
+	MaxFiles int   `tune:"max_files" default:"8"`        // that were put aside
 }
 
 // DefaultConfig returns the log in the data directory.
-func DefaultConfig() Config { return Config{MaxBytes: 64 << 20, MaxFiles: 8} }
+func DefaultConfig() Config { return units.Defaults[Config]() }
 
 // None as Config.File turns the log off.
 const None = "none"

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"varve/internal/clip"
+	"varve/internal/units"
 )
 
 // Config are the settings of authentication.
@@ -16,11 +17,11 @@ type Config struct {
 	TokenFile   string   `yaml:"token_file" doc:"File with the hashes of the tokens. Empty: tokens.json in data_dir. A change takes effect within a second."`
 	Rules       []string `yaml:"rules" doc:"What senders without a token may do. Each rule is SELECTOR role=ROLES, optionally followed by tenant=, prefix= (of metrics), stream= and name=. SELECTOR is cn=PATTERN or san=PATTERN of a client certificate (server.tls.client_ca_file), address=RANGE, or user=PATTERN for the user that a proxy names. The first rule that matches applies. An address rule applies to line protocols such as telnet, carbon and pickle unless stream= names other listeners, such as http or carbon_udp. Example: address=10.0.0.0/8 stream=carbon role=write prefix=servers."`
 	Proxies     []string `yaml:"proxies" doc:"Addresses or ranges of proxies that name the user in proxy_header. From other addresses the header is ignored."`
-	ProxyHeader string   `yaml:"proxy_header" doc:"Header in which proxies name the user."`
+	ProxyHeader string   `yaml:"proxy_header" default:"X-Forwarded-User" doc:"Header in which proxies name the user."`
 }
 
 // DefaultConfig returns settings without authentication.
-func DefaultConfig() Config { return Config{ProxyHeader: "X-Forwarded-User"} }
+func DefaultConfig() Config { return units.Defaults[Config]() }
 
 // TakesDatagrams reports whether a rule lets a sender use a UDP stream. c must be
 // valid.

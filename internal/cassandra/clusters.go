@@ -143,6 +143,9 @@ type MetaConfig struct {
 	ClusterConfig
 }
 
+// SetDefaults sets what is not the zero value.
+func (c *MetaConfig) SetDefaults() { *c = defaultMetaConfig() }
+
 func defaultMetaConfig() MetaConfig {
 	return MetaConfig{WriteConsistency: cql.DefaultConfig().WriteConsistency, ClusterConfig: defaultClusterConfig()}
 }

@@ -6,12 +6,13 @@ import (
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/spool"
+	"varve/internal/units"
 )
 
 // Config holds the settings of the store, except those of its layout.
 type Config struct {
 	cql.Config
-	LimitPerRow bool         `yaml:"limit_per_row" doc:"Applies the limit of a query to each row of a series, as KairosDB over Cassandra does. This affects sample_size and the input of aggregators. If false, the limit applies to each series, and less is read."`
+	LimitPerRow bool         `yaml:"limit_per_row" default:"true" doc:"Applies the limit of a query to each row of a series, as KairosDB over Cassandra does. This affects sample_size and the input of aggregators. If false, the limit applies to each series, and less is read."`
 	Spool       spool.Config `yaml:"spool" doc:"Samples that are acknowledged but not in Cassandra yet. Until then they are in data_dir."`
 
 	MetaCluster  MetaConfig    `yaml:"meta_cluster" doc:"A separate cluster for metadata, roll-up tasks and everything else that KairosDB keeps in service_index. Without hosts, these are in the cluster that samples are written to."`
@@ -23,19 +24,11 @@ type Config struct {
 
 	// ReadAhead is how many series of a query are read before the reader requests them, so that
 	// round trips overlap, 0 to 1024.
-	ReadAhead int `tune:"read_ahead"`
+	ReadAhead int `tune:"read_ahead" default:"32"`
 }
 
 // DefaultConfig returns the defaults.
-func DefaultConfig() Config {
-	return Config{
-		MetaCluster: defaultMetaConfig(),
-		Config:      cql.DefaultConfig(),
-		ReadAhead:   32,
-		LimitPerRow: true,
-		Spool:       spool.DefaultConfig(),
-	}
-}
+func DefaultConfig() Config { return units.Defaults[Config]() }
 
 // Validate reports all settings that are out of range.
 func (c Config) Validate() error {

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"varve/internal/cassandra/cql"
-	"varve/internal/cassandra/layout"
 )
 
 // maxKeyspaces is the maximum number of keyspaces for samples in addition to
@@ -20,15 +19,12 @@ const maxKeyspaces = 16
 type KeyspaceConfig struct {
 	Name             string   `yaml:"name" doc:"name of the keyspace in metrics, health, errors, in data_dir/spools and for varve inspect --cluster: letters, digits, - and _; no other keyspace and no read cluster has the same"`
 	Metrics          []string `yaml:"metrics" doc:"Metrics that are stored there: name=, prefix=, or regex= for the whole name."`
-	Layout           string   `yaml:"layout" doc:"layout of the tables there: kairosdb, the only one so far; cassandra.keyspace and meta_cluster always have that one"`
+	Layout           string   `yaml:"layout" default:"kairosdb" doc:"layout of the tables there: kairosdb, the only one so far; cassandra.keyspace and meta_cluster always have that one"`
 	AlsoRead         []string `yaml:"also_read" doc:"Names of other keyspaces in this list that have older samples of these metrics; write_cluster stands for cassandra.keyspace. Queries and deletes go to these keyspaces too."`
 	Replication      string   `yaml:"replication" doc:"replication of a new keyspace there; empty is as in cassandra.schema"`
 	WriteConsistency string   `yaml:"write_consistency" doc:"replicas that must acknowledge what is written there; empty is as in cassandra"`
 	ClusterConfig
 }
-
-// SetDefaults sets what is not the zero value.
-func (c *KeyspaceConfig) SetDefaults() { *c = KeyspaceConfig{Layout: layout.Default} }
 
 // over returns the settings of a session with the keyspace. Without hosts it is in the
 // cluster of base.

@@ -23,6 +23,7 @@ import (
 	"varve/internal/tenant"
 	"varve/internal/timeline"
 	"varve/internal/transfer"
+	"varve/internal/units"
 )
 
 // Values of Config.Store.
@@ -33,8 +34,8 @@ const (
 
 // Config is everything that can be set.
 type Config struct {
-	Store     string           `yaml:"store" doc:"Where points are stored: embedded stores them in files below data_dir, cassandra in a keyspace."`
-	DataDir   string           `yaml:"data_dir" doc:"Directory of the embedded store or, with store: cassandra, of samples that are not in Cassandra yet. It is created if it does not exist. Only one process at a time can use it."`
+	Store     string           `yaml:"store" default:"embedded" doc:"Where points are stored: embedded stores them in files below data_dir, cassandra in a keyspace."`
+	DataDir   string           `yaml:"data_dir" default:"./varve-data" doc:"Directory of the embedded store or, with store: cassandra, of samples that are not in Cassandra yet. It is created if it does not exist. Only one process at a time can use it."`
 	Server    server.Config    `yaml:"server" doc:"Listeners, HTTP connections and stopping."`
 	Auth      auth.Config      `yaml:"auth" doc:"Who may do what. docs/security.md explains it."`
 	Audit     audit.Config     `yaml:"audit" doc:"The audit log: who did what."`
@@ -72,27 +73,7 @@ func (c CassandraConfig) Validate() error {
 }
 
 // Default returns the configuration of a server that nobody configured.
-func Default() Config {
-	return Config{
-		Store:     Embedded,
-		DataDir:   "./varve-data",
-		Server:    server.DefaultConfig(),
-		Auth:      auth.DefaultConfig(),
-		Audit:     audit.DefaultConfig(),
-		Ingest:    ingest.DefaultConfig(),
-		Telnet:    telnet.DefaultConfig(),
-		Carbon:    carbon.DefaultConfig(),
-		Query:     query.DefaultConfig(),
-		Kairos:    kairos.DefaultConfig(),
-		Graphite:  graphite.DefaultConfig(),
-		Rollups:   rollup.DefaultConfig(),
-		Transfer:  transfer.DefaultConfig(),
-		Timeline:  timeline.DefaultConfig(),
-		Embedded:  embedded.DefaultConfig(),
-		Cassandra: CassandraConfig{cassandra.DefaultConfig(), kairosrows.DefaultSettings()},
-		Log:       DefaultLog(),
-	}
-}
+func Default() Config { return units.Defaults[Config]() }
 
 // Validate reports what is wrong with the settings that belong to no section.
 // Load validates the sections too.

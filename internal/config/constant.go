@@ -5,6 +5,8 @@ import (
 	"maps"
 	"reflect"
 	"strings"
+
+	"varve/internal/units"
 )
 
 // constantTag marks a field of a configuration struct that is no setting: a constant
@@ -44,7 +46,7 @@ func (l *layers) tune(text string) {
 		l.fail("flag --%s: unknown constant %q; want KEY=VALUE", tuneFlag, key)
 		return
 	}
-	if err := setText(f.value, value); err != nil {
+	if err := units.SetText(f.value, value); err != nil {
 		l.fail("flag --%s: %s: %w", tuneFlag, key, err)
 		return
 	}

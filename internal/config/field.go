@@ -3,7 +3,6 @@ package config
 import (
 	"encoding"
 	"fmt"
-	"log/slog"
 	"reflect"
 	"slices"
 	"strconv"
@@ -49,11 +48,9 @@ func itemFields(item reflect.Value, prefix string) []field {
 
 // newItem returns a section of the list f as it is before anything is set.
 func (f field) newItem() reflect.Value {
-	item := reflect.New(f.value.Type().Elem())
-	if d, ok := item.Interface().(interface{ SetDefaults() }); ok {
-		d.SetDefaults()
-	}
-	return item.Elem()
+	item := reflect.New(f.value.Type().Elem()).Elem()
+	units.SetDefaults(item)
+	return item
 }
 
 func appendFields(list []field, s reflect.Value, prefix string) []field {
@@ -141,73 +138,7 @@ func settings(root any) []field {
 	return list
 }
 
-// setText sets v to the value that text means. It leaves v alone on error.
-func setText(v reflect.Value, text string) error {
-	switch p := v.Addr().Interface().(type) {
-	case *slog.Level:
-		if err := p.UnmarshalText([]byte(text)); err != nil {
-			return fmt.Errorf("%q: want debug, info, warn or error", text)
-		}
-		return nil
-	case encoding.TextUnmarshaler:
-		return p.UnmarshalText([]byte(text))
-	case *[]string:
-		*p = splitList(text)
-		return nil
-	case *time.Duration:
-		d, err := units.ParseDuration(text)
-		if err != nil {
-			return fmt.Errorf("time %q: want a number with a unit, such as 100ms, 10s, 5m, 24h or 30d", text)
-		}
-		*p = d
-		return nil
-	}
-	switch {
-	case v.Kind() == reflect.String:
-		v.SetString(text)
-	case v.Kind() == reflect.Bool:
-		b, err := strconv.ParseBool(text)
-		if err != nil {
-			return fmt.Errorf("%q: want true or false", text)
-		}
-		v.SetBool(b)
-	case v.CanInt():
-		n, err := strconv.ParseInt(text, 10, v.Type().Bits())
-		if err != nil {
-			return fmt.Errorf("%q: want a whole number of at most %d bits", text, v.Type().Bits())
-		}
-		v.SetInt(n)
-	case v.CanUint():
-		n, err := strconv.ParseUint(text, 10, v.Type().Bits())
-		if err != nil {
-			return fmt.Errorf("%q: want a whole number >= 0 of at most %d bits", text, v.Type().Bits())
-		}
-		v.SetUint(n)
-	case v.CanFloat():
-		x, err := strconv.ParseFloat(text, v.Type().Bits())
-		if err != nil {
-			return fmt.Errorf("%q: want a number", text)
-		}
-		v.SetFloat(x)
-	default:
-		panic(fmt.Sprintf("config: %s cannot be set from text", v.Type()))
-	}
-	return nil
-}
-
-// splitList splits a list at its commas. What has a comma in it can be given in
-// a file only, as one item of a sequence.
-func splitList(text string) []string {
-	var list []string
-	for item := range strings.SplitSeq(text, ",") {
-		if item = strings.TrimSpace(item); item != "" {
-			list = append(list, item)
-		}
-	}
-	return list
-}
-
-// formatText is the inverse of setText.
+// formatText is the inverse of [units.SetText].
 func formatText(v reflect.Value) string {
 	switch x := v.Interface().(type) {
 	case encoding.TextMarshaler:

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"varve/internal/units"
 )
 
 // layers sets fields of one configuration struct and remembers who set them.
@@ -91,7 +93,7 @@ func (l *layers) itemOf(key string) []field {
 
 // set gives f the value that text means. origin says where it stands.
 func (l *layers) set(f field, text, origin string) {
-	if err := setText(f.value, text); err != nil {
+	if err := units.SetText(f.value, text); err != nil {
 		l.fail("%s: %s: %w", origin, f.key, err)
 		return
 	}

@@ -4,16 +4,18 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+
+	"varve/internal/units"
 )
 
 // Log says which messages are written, and how.
 type Log struct {
-	Level  slog.Level `yaml:"level" doc:"Lowest level that is logged: debug, info, warn or error."`
-	Format string     `yaml:"format" doc:"Format of messages: text (key=value) or json, one message per line."`
+	Level  slog.Level `yaml:"level" default:"info" doc:"Lowest level that is logged: debug, info, warn or error."`
+	Format string     `yaml:"format" default:"text" doc:"Format of messages: text (key=value) or json, one message per line."`
 }
 
 // DefaultLog returns text from level info.
-func DefaultLog() Log { return Log{Level: slog.LevelInfo, Format: "text"} }
+func DefaultLog() Log { return units.Defaults[Log]() }
 
 // Validate reports what is wrong with c.
 func (c Log) Validate() error {

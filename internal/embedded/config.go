@@ -14,17 +14,17 @@ import (
 
 // Config holds the settings of the embedded store.
 type Config struct {
-	RowWidth time.Duration `yaml:"row_width" doc:"Time span of a row and of a partition, 1m to 596h (24 days). Fixed when a store is created."`
+	RowWidth time.Duration `yaml:"row_width" default:"504h" doc:"Time span of a row and of a partition, 1m to 596h (24 days). Fixed when a store is created."`
 
 	Log wal.Config `yaml:"log" doc:"write-ahead log"`
 
 	HeadBytesMax units.Bytes `yaml:"head_bytes_max" want:"2MiB to 2GiB, or 0" doc:"Memory for recent samples and the names of new series, 2MiB to 2GiB. 0 means 160MiB, or a tenth of the memory of the machine or its control group if that is less; with more than 250,000 active series it grows by 1KiB per series, up to the lesser of a sixteenth of that memory and half of the free disk space above min_free_bytes. At 30 % of the limit, samples are written to files. At 100 %, writes and deletes wait until that is done. Byte strings, and samples of series that arrive out of order, count with their full length."`
 
-	MinFreeBytes units.Bytes `yaml:"min_free_bytes" want:"not negative" doc:"Free disk space below which writes are refused, so that samples in memory can still be written to files. Writes resume at 1.25 times as much. A value below head_bytes_max may not leave enough space for that. 0 turns the check off."`
+	MinFreeBytes units.Bytes `yaml:"min_free_bytes" default:"256MiB" want:"not negative" doc:"Free disk space below which writes are refused, so that samples in memory can still be written to files. Writes resume at 1.25 times as much. A value below head_bytes_max may not leave enough space for that. 0 turns the check off."`
 
 	BackupDir string `yaml:"backup_dir" doc:"Directory for backups. If it is on the same disk as the data directory, a backup takes no space at first. It must be outside the data directory, or be its subdirectory backups or a directory below that. Empty: backups in the data directory."`
 
-	PageCacheBytes units.Bytes `yaml:"page_cache_bytes" want:"not negative" doc:"Memory for pages of block files. Pages that are read repeatedly also have an index there."`
+	PageCacheBytes units.Bytes `yaml:"page_cache_bytes" default:"32MiB" want:"not negative" doc:"Memory for pages of block files. Pages that are read repeatedly also have an index there."`
 
 	// Constants; tests and benchmarks change them by --tune.
 
@@ -33,31 +33,18 @@ type Config struct {
 	HeadBytes units.Bytes `tune:"head_bytes"`
 	// Samples in memory are written to files beyond this number, which bounds what is
 	// replayed after a crash, and at least this often.
-	CheckpointSamples  int64         `tune:"checkpoint_samples" want:"at least 1"`
-	CheckpointInterval time.Duration `tune:"checkpoint_interval" want:"at least 1s"`
+	CheckpointSamples  int64         `tune:"checkpoint_samples" default:"6000000" want:"at least 1"`
+	CheckpointInterval time.Duration `tune:"checkpoint_interval" default:"10m" want:"at least 1s"`
 	// MergeFiles is how many files of similar size are merged: those of a partition with
 	// each other, and those with few samples with each other.
-	MergeFiles          int           `tune:"merge_files" want:"at least 2"`
-	MaintenanceInterval time.Duration `tune:"maintenance_interval" want:"at least 10ms"` // between searches for expired files and files to merge
-	LateHold            time.Duration `tune:"late_hold" want:"not negative"`             // see heldBack; 0 = none
-	CatalogueCacheBytes units.Bytes   `tune:"catalogue_cache_bytes" want:"not negative"` // memory for blocks of the catalogue
+	MergeFiles          int           `tune:"merge_files" default:"6" want:"at least 2"`
+	MaintenanceInterval time.Duration `tune:"maintenance_interval" default:"15s" want:"at least 10ms"`  // between searches for expired files and files to merge
+	LateHold            time.Duration `tune:"late_hold" default:"24h" want:"not negative"`              // see heldBack; 0 = none
+	CatalogueCacheBytes units.Bytes   `tune:"catalogue_cache_bytes" default:"8MiB" want:"not negative"` // memory for blocks of the catalogue
 }
 
 // DefaultConfig returns the settings of a small server.
-func DefaultConfig() Config {
-	return Config{
-		RowWidth:            3 * 7 * 24 * time.Hour,
-		Log:                 wal.DefaultConfig(),
-		CheckpointSamples:   6_000_000,
-		CheckpointInterval:  10 * time.Minute,
-		MergeFiles:          6,
-		MaintenanceInterval: 15 * time.Second,
-		MinFreeBytes:        256 * units.MiB,
-		LateHold:            24 * time.Hour,
-		PageCacheBytes:      32 * units.MiB,
-		CatalogueCacheBytes: 8 * units.MiB,
-	}
-}
+func DefaultConfig() Config { return units.Defaults[Config]() }
 
 // While head_bytes_max is 0, recent samples may take headBytesLeast, on a small machine one part in
 // smallShare of its memory, and headBytesSeries more for each series beyond usualSeries. A series with 8

@@ -16,17 +16,15 @@ type Config struct {
 
 	// Constants; tests and benchmarks change them by --tune.
 
-	MaxEventSize units.Bytes `tune:"max_event_size" want:"positive"` // longest JSON text of a new event
-	MaxEvents    int         `tune:"max_events" want:"positive"`     // most events in an answer
+	MaxEventSize units.Bytes `tune:"max_event_size" default:"64KiB" want:"positive"` // longest JSON text of a new event
+	MaxEvents    int         `tune:"max_events" default:"10000" want:"positive"`     // most events in an answer
 	// MaxEventsPerDay limits the events of a day (UTC), which are read together. Servers that
 	// share a Cassandra cluster may exceed it together.
-	MaxEventsPerDay int `tune:"max_events_per_day" want:"positive"`
+	MaxEventsPerDay int `tune:"max_events_per_day" default:"10000" want:"positive"`
 }
 
 // DefaultConfig returns the defaults.
-func DefaultConfig() Config {
-	return Config{MaxEventSize: 64 * units.KiB, MaxEvents: 10_000, MaxEventsPerDay: 10_000}
-}
+func DefaultConfig() Config { return units.Defaults[Config]() }
 
 // Validate reports all invalid values.
 func (c Config) Validate() error {

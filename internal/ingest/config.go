@@ -16,26 +16,26 @@ import (
 type Config struct {
 	SamplesPerSecond int `yaml:"samples_per_second" want:"not negative" doc:"Most samples per second of all senders together; bursts of one second's worth are allowed. At the limit, Varve reads line connections more slowly and answers HTTP with 503. 0 means no limit."`
 
-	NewSeriesPerSecond int `yaml:"new_series_per_second" want:"positive" doc:"Most new series per second on average; bursts of twenty times as many are allowed. Known series are never delayed."`
-	MaxSeries          int `yaml:"max_series" want:"positive" doc:"Most series in the store. At the limit, points of new series are refused."`
+	NewSeriesPerSecond int `yaml:"new_series_per_second" default:"50000" want:"positive" doc:"Most new series per second on average; bursts of twenty times as many are allowed. Known series are never delayed."`
+	MaxSeries          int `yaml:"max_series" default:"5000000" want:"positive" doc:"Most series in the store. At the limit, points of new series are refused."`
 
 	MaxSeriesMemory units.Bytes `yaml:"max_series_memory" want:"not negative" doc:"Most memory for the names of all series and their index. At the limit, points of new series are refused. 0 means a quarter of the memory of the machine or its control group."`
 
 	DefaultTTL      time.Duration `yaml:"default_ttl" want:"0s to 175200h" doc:"Time to live of points that are sent without one, in whole seconds, at most 7300d. 0 keeps them for ever. A change does not affect points that are already stored."`
-	TTLFrom         TTLFrom       `yaml:"ttl_from" doc:"When the time to live of a point begins: write is when the point is written, as in KairosDB; timestamp is the point's own time. With timestamp, points that have already expired are refused."`
+	TTLFrom         TTLFrom       `yaml:"ttl_from" default:"write" doc:"When the time to live of a point begins: write is when the point is written, as in KairosDB; timestamp is the point's own time. With timestamp, points that have already expired are refused."`
 	ForceDefaultTTL bool          `yaml:"force_default_ttl" doc:"Gives default_ttl to all points, including those that are sent with a time to live."`
 
-	MaxTags          int         `yaml:"max_tags" want:"positive" doc:"Most tags of a series."`
-	MaxTagValueBytes units.Bytes `yaml:"max_tag_value_bytes" want:"positive" doc:"Longest tag value."`
+	MaxTags          int         `yaml:"max_tags" default:"64" want:"positive" doc:"Most tags of a series."`
+	MaxTagValueBytes units.Bytes `yaml:"max_tag_value_bytes" default:"4KiB" want:"positive" doc:"Longest tag value."`
 
 	BodyMemory units.Bytes `yaml:"body_memory" want:"not negative" doc:"Memory for the HTTP bodies of all requests together; 0 means 256MiB, or a sixteenth of the memory of the machine or its control group if that is less. One body may be a quarter of it as sent, and half of it after decompression. If it is at least 4 MiB, an eighth of it is reserved for small bodies, each at most a thousandth of it (256 KiB of 256 MiB), so that they do not wait behind large ones. When the memory is used up, HTTP answers 503. The buffers of all connections of telnet and carbon that are larger than 16 KiB may take an eighth of it in addition, not counting up to 64 KiB of a pickle that has not arrived completely, for each connection."`
 
 	// Constants; tests and benchmarks change them by --tune.
 
-	BusyWait      time.Duration `tune:"busy_wait" want:"positive"`      // how long an HTTP request waits for room before it is answered 503
-	StoreWait     time.Duration `tune:"store_wait" want:"positive"`     // how long it waits for the store to take its samples before that
-	RejectedKept  int           `tune:"rejected_kept" want:"positive"`  // latest refused inputs that are kept to be looked at
-	RejectedBytes units.Bytes   `tune:"rejected_bytes" want:"positive"` // length to which each of them is cut
+	BusyWait      time.Duration `tune:"busy_wait" default:"500ms" want:"positive"`    // how long an HTTP request waits for room before it is answered 503
+	StoreWait     time.Duration `tune:"store_wait" default:"30s" want:"positive"`     // how long it waits for the store to take its samples before that
+	RejectedKept  int           `tune:"rejected_kept" default:"200" want:"positive"`  // latest refused inputs that are kept to be looked at
+	RejectedBytes units.Bytes   `tune:"rejected_bytes" default:"512" want:"positive"` // length to which each of them is cut
 
 	// Constants that follow a setting while they are 0, see the methods of their names.
 
@@ -48,9 +48,9 @@ type Config struct {
 	// At the limit, sockets are read more slowly and HTTP answers 503. More would only wait
 	// longer for the same store.
 	MaxSamplesInFlight int         `tune:"max_samples_in_flight" want:"positive"`
-	MaxMetricBytes     units.Bytes `tune:"max_metric_bytes" want:"positive"`   // longest metric name; Cassandra's key of a row has room for 65,535 bytes of all names
-	MaxTagNameBytes    units.Bytes `tune:"max_tag_name_bytes" want:"positive"` // longest tag name
-	MaxStringBytes     units.Bytes `tune:"max_string_bytes" want:"1 to 4MiB"`  // longest string value; the default is what a row of KairosDB holds
+	MaxMetricBytes     units.Bytes `tune:"max_metric_bytes" default:"2KiB" want:"positive"`   // longest metric name; Cassandra's key of a row has room for 65,535 bytes of all names
+	MaxTagNameBytes    units.Bytes `tune:"max_tag_name_bytes" default:"512" want:"positive"`  // longest tag name
+	MaxStringBytes     units.Bytes `tune:"max_string_bytes" default:"65535" want:"1 to 4MiB"` // longest string value; the default is what a row of KairosDB holds
 }
 
 // Senders take turns to be admitted, but a block that is admitted shares the processors with all
@@ -62,22 +62,11 @@ const (
 )
 
 // DefaultConfig returns the limits without any configuration.
-func DefaultConfig() Config {
-	return Config{
-		MaxSamplesInFlight: min(mostInFlight, blocksInFlight*BlockSamples*runtime.GOMAXPROCS(0)),
-		BusyWait:           500 * time.Millisecond,
-		StoreWait:          30 * time.Second,
-		NewSeriesPerSecond: 50_000,
-		MaxSeries:          5_000_000,
-		TTLFrom:            FromWrite,
-		MaxTags:            64,
-		MaxMetricBytes:     2 * units.KiB,
-		MaxTagNameBytes:    512,
-		MaxTagValueBytes:   4 * units.KiB,
-		MaxStringBytes:     65535, // what KairosDB can store
-		RejectedKept:       200,
-		RejectedBytes:      512,
-	}
+func DefaultConfig() Config { return units.Defaults[Config]() }
+
+// SetDefaults sets what depends on the machine.
+func (c *Config) SetDefaults() {
+	c.MaxSamplesInFlight = min(mostInFlight, blocksInFlight*BlockSamples*runtime.GOMAXPROCS(0))
 }
 
 // newSeriesBurst is how many new series may come at once, before NewSeriesPerSecond applies:

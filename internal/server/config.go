@@ -12,8 +12,8 @@ import (
 
 // Config are the settings of listeners, HTTP connections and stopping.
 type Config struct {
-	HTTPAddr      string `yaml:"http_addr" doc:"Address of the HTTP API, host:port. Port 0 picks a free one. An empty host means all interfaces."`
-	TelnetAddr    string `yaml:"telnet_addr" doc:"Address of the telnet protocol (put lines), host:port. Empty turns it off."`
+	HTTPAddr      string `yaml:"http_addr" default:"127.0.0.1:8080" doc:"Address of the HTTP API, host:port. Port 0 picks a free one. An empty host means all interfaces."`
+	TelnetAddr    string `yaml:"telnet_addr" default:"127.0.0.1:4242" doc:"Address of the telnet protocol (put lines), host:port. Empty turns it off."`
 	CarbonAddr    string `yaml:"carbon_addr" doc:"Address of carbon's line protocol (Graphite), host:port. Empty turns it off. If the default address is in use, for example by a carbon on the same machine, the server starts without this listener and logs that."`
 	PickleAddr    string `yaml:"pickle_addr" doc:"Address of carbon's pickle protocol (Graphite), which carbon-relay uses, host:port. Empty turns it off. If the default address is in use, the server starts without this listener and logs that."`
 	CarbonUDPAddr string `yaml:"carbon_udp_addr" doc:"Address of carbon's line protocol over UDP, host:port; carbon uses port 2003. Empty turns it off. UDP loses datagrams that arrive too fast, and senders do not notice. TCP loses none."`
@@ -21,10 +21,10 @@ type Config struct {
 
 	AllowedOrigins []string `yaml:"allowed_origins" doc:"Origins whose web pages may use the HTTP API, each as a browser sends it, for example https://grafana.example.org. * lets pages of all other origins read, as KairosDB does. Programs other than browsers need no entry. A server on loopback also accepts the hosts of these origins in the Host header, for proxies that forward the original Host."`
 
-	MaxConnections int           `yaml:"max_connections" want:"at least 1" doc:"Most open HTTP connections. At the limit, a new connection replaces a connection of the address that has the most: the one that has gone longest without a complete request header, or else the one whose request body arrives most slowly, below 16KiB/s. If there is no such connection, the new one waits."`
-	IdleTimeout    time.Duration `yaml:"idle_timeout" want:"positive" doc:"Closes a connection that has had no request for this long. Clients of KairosDB expect 120s or more."`
+	MaxConnections int           `yaml:"max_connections" default:"4096" want:"at least 1" doc:"Most open HTTP connections. At the limit, a new connection replaces a connection of the address that has the most: the one that has gone longest without a complete request header, or else the one whose request body arrives most slowly, below 16KiB/s. If there is no such connection, the new one waits."`
+	IdleTimeout    time.Duration `yaml:"idle_timeout" default:"3m" want:"positive" doc:"Closes a connection that has had no request for this long. Clients of KairosDB expect 120s or more."`
 
-	ShutdownTimeout time.Duration `yaml:"shutdown_timeout" want:"positive" doc:"Longest time from the stop signal to the exit. Requests in flight have half of it. The store has the rest to write its memory to files."`
+	ShutdownTimeout time.Duration `yaml:"shutdown_timeout" default:"10s" want:"positive" doc:"Longest time from the stop signal to the exit. Requests in flight have half of it. The store has the rest to write its memory to files."`
 
 	Insecure bool `yaml:"insecure" doc:"Allows listeners that other machines can reach even if auth.enabled is not set. Anyone who can connect can then do everything. Each start logs this, and the health status shows it."`
 
@@ -32,14 +32,14 @@ type Config struct {
 
 	// Constants; tests and benchmarks change them by --tune.
 
-	ReadHeaderTimeout time.Duration `tune:"read_header_timeout" want:"positive"` // time for a client to send the headers of a request
+	ReadHeaderTimeout time.Duration `tune:"read_header_timeout" default:"10s" want:"positive"` // time for a client to send the headers of a request
 	// StallTimeout closes a connection whose client, during a request, sends no byte for this long,
 	// or accepts less than 64 KiB of an answer in half of this time. A body that arrives at less
 	// than 1 KiB/s gets five times this long in total.
-	StallTimeout time.Duration `tune:"stall_timeout" want:"positive"`
+	StallTimeout time.Duration `tune:"stall_timeout" default:"1m" want:"positive"`
 	// CloseGrace is how long open connections may still send one more request while the server
 	// stops, at most half of ShutdownTimeout. Its answer announces the close.
-	CloseGrace time.Duration `tune:"close_grace" want:"not negative"`
+	CloseGrace time.Duration `tune:"close_grace" default:"1s" want:"not negative"`
 }
 
 // Carbon's ports, which a carbon on the same machine may be using.
@@ -49,21 +49,10 @@ const (
 )
 
 // DefaultConfig returns a server on loopback with KairosDB's ports.
-func DefaultConfig() Config {
-	return Config{
-		HTTPAddr:          "127.0.0.1:8080",
-		TelnetAddr:        "127.0.0.1:4242",
-		CarbonAddr:        carbonAddr,
-		PickleAddr:        pickleAddr,
-		MaxConnections:    4096,
-		ReadHeaderTimeout: 10 * time.Second,
-		StallTimeout:      time.Minute,
-		IdleTimeout:       180 * time.Second,
-		CloseGrace:        time.Second,
-		ShutdownTimeout:   10 * time.Second,
-		TLS:               TLSConfig{MinVersion: "1.2", Streams: tlsStreams()},
-	}
-}
+func DefaultConfig() Config { return units.Defaults[Config]() }
+
+// SetDefaults sets the addresses that a server may do without, see streams.
+func (c *Config) SetDefaults() { c.CarbonAddr, c.PickleAddr = carbonAddr, pickleAddr }
 
 // streams lists what the server listens for. A protocol is added by its line here, its
 // address in Config, and its handler in front.streams of cmd/varve/wire.go.

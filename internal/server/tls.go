@@ -20,9 +20,12 @@ type TLSConfig struct {
 	CertFile     string   `yaml:"cert_file" doc:"PEM file with the server's certificate and its intermediate certificates. With it and key_file, the listeners of streams use TLS. SIGHUP and POST /admin/reload read the files again. Varve does not request certificates itself (ACME)."`
 	KeyFile      string   `yaml:"key_file" doc:"PEM file with the private key of cert_file."`
 	ClientCAFile string   `yaml:"client_ca_file" doc:"PEM file with the authorities whose client certificates are accepted. A client certificate is optional; auth.rules set which rights it gives. With a certificate of another authority, the handshake fails."`
-	MinVersion   string   `yaml:"min_version" doc:"Lowest TLS version, 1.2 or 1.3."`
+	MinVersion   string   `yaml:"min_version" default:"1.2" doc:"Lowest TLS version, 1.2 or 1.3."`
 	Streams      []string `yaml:"streams" doc:"Listeners that use TLS once cert_file is set. The others do not use it. UDP has no TLS."`
 }
+
+// SetDefaults lets all streams that can speak TLS do so.
+func (c *TLSConfig) SetDefaults() { c.Streams = tlsStreams() }
 
 // Check loads the files as a start of the server does, and returns its error.
 func (c TLSConfig) Check() error {

@@ -10,30 +10,19 @@ import (
 	"varve/internal/units"
 )
 
-// Config is a tenant and its limits. Every limit is finite.
+// Config is a tenant and its limits. Every limit is finite. By default they are those of a tenant that shares a
+// small machine with some others.
 type Config struct {
 	Name     string `yaml:"name" doc:"Name in tokens, rules and paths: a lower-case letter, then up to 31 letters, digits and underscores. Its data is in data_dir/tenants/NAME."`
 	Keyspace string `yaml:"keyspace" doc:"With store: cassandra, the keyspace of the tenant. Empty is cassandra.keyspace, an underscore and the name."`
 
-	SamplesPerSecond   int         `yaml:"samples_per_second" want:"positive" doc:"As ingest.samples_per_second."`
-	NewSeriesPerSecond int         `yaml:"new_series_per_second" want:"positive" doc:"As ingest.new_series_per_second. Ten times as many may come at once."`
-	MaxSeries          int         `yaml:"max_series" want:"positive" doc:"As ingest.max_series."`
-	MaxSeriesMemory    units.Bytes `yaml:"max_series_memory" want:"positive" doc:"As ingest.max_series_memory."`
-	QueryMemory        units.Bytes `yaml:"query_memory" want:"positive" doc:"As query.total_memory; one query may hold half of it."`
+	SamplesPerSecond   int         `yaml:"samples_per_second" default:"100000" want:"positive" doc:"As ingest.samples_per_second."`
+	NewSeriesPerSecond int         `yaml:"new_series_per_second" default:"5000" want:"positive" doc:"As ingest.new_series_per_second. Ten times as many may come at once."`
+	MaxSeries          int         `yaml:"max_series" default:"500000" want:"positive" doc:"As ingest.max_series."`
+	MaxSeriesMemory    units.Bytes `yaml:"max_series_memory" default:"256MiB" want:"positive" doc:"As ingest.max_series_memory."`
+	QueryMemory        units.Bytes `yaml:"query_memory" default:"256MiB" want:"positive" doc:"As query.total_memory; one query may hold half of it."`
 	MaxConcurrent      int         `yaml:"max_concurrent" want:"not negative" doc:"As query.max_concurrent. 0 means half of the processors, at least one, so that one tenant's queries leave room for those of others."`
-	MaxConnections     int         `yaml:"max_connections" want:"positive" doc:"Most telnet connections, most carbon line connections and most carbon pickle connections; further connections are closed. Also the most concurrent HTTP requests; further requests get 503. Half of the requests may follow timelines."`
-}
-
-// SetDefaults sets limits for a tenant that shares a small machine with some others.
-func (c *Config) SetDefaults() {
-	*c = Config{
-		SamplesPerSecond:   100_000,
-		NewSeriesPerSecond: 5_000,
-		MaxSeries:          500_000,
-		MaxSeriesMemory:    256 * units.MiB,
-		QueryMemory:        256 * units.MiB,
-		MaxConnections:     200,
-	}
+	MaxConnections     int         `yaml:"max_connections" default:"200" want:"positive" doc:"Most telnet connections, most carbon line connections and most carbon pickle connections; further connections are closed. Also the most concurrent HTTP requests; further requests get 503. Half of the requests may follow timelines."`
 }
 
 // SeriesBurst is the most new series at once.

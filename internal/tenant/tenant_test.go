@@ -16,6 +16,7 @@ import (
 	"varve/internal/httpapi"
 	"varve/internal/principal"
 	"varve/internal/stream"
+	"varve/internal/units"
 )
 
 func says(text string) http.HandlerFunc {
@@ -56,8 +57,7 @@ func TestRoutes(t *testing.T) {
 // Invalid tenants are named by their index in the list.
 func TestValidate(t *testing.T) {
 	good := func(name string, change func(*Config)) Config {
-		var c Config
-		c.SetDefaults()
+		c := units.Defaults[Config]()
 		c.Name = name
 		if change != nil {
 			change(&c)

@@ -12,27 +12,18 @@ import (
 // Config are the settings of timelines. To Open, but not to Validate, zero means the default,
 // except for RateMax and Adapt.
 type Config struct {
-	PayloadBytesMax units.Bytes   `yaml:"payload_bytes_max" want:"1KiB to 16MiB" doc:"Largest data of an event, 1KiB to 16MiB."`
-	TimelinesMax    int           `yaml:"timelines_max" want:"1 to 10000000" doc:"Most timelines, 1 to 10000000. At the limit, no new one is created."`
+	PayloadBytesMax units.Bytes   `yaml:"payload_bytes_max" default:"1MiB" want:"1KiB to 16MiB" doc:"Largest data of an event, 1KiB to 16MiB."`
+	TimelinesMax    int           `yaml:"timelines_max" default:"100000" want:"1 to 10000000" doc:"Most timelines, 1 to 10000000. At the limit, no new one is created."`
 	RateMax         int           `yaml:"rate_max" want:"not negative" doc:"Most events per second that one timeline accepts from this server; bursts of 10 times as many are allowed. 0 means no limit."`
-	TailsMax        int           `yaml:"tails_max" want:"1 to 100000" doc:"Number of readers that may follow timelines at the same time, 1 to 100000. One address may have at most seven eighths of them."`
-	LeadTime        time.Duration `yaml:"lead_time" want:"1s to 1h" doc:"A change of layout is written this long before it takes effect, 1s to 1h. Events may be at most this far in the future. Must be the same on all servers of a cluster."`
-	Adapt           bool          `yaml:"adapt" doc:"Adapts bucket sizes and numbers of partitions to the measured rate."`
+	TailsMax        int           `yaml:"tails_max" default:"1000" want:"1 to 100000" doc:"Number of readers that may follow timelines at the same time, 1 to 100000. One address may have at most seven eighths of them."`
+	LeadTime        time.Duration `yaml:"lead_time" default:"1m" want:"1s to 1h" doc:"A change of layout is written this long before it takes effect, 1s to 1h. Events may be at most this far in the future. Must be the same on all servers of a cluster."`
+	Adapt           bool          `yaml:"adapt" default:"true" doc:"Adapts bucket sizes and numbers of partitions to the measured rate."`
 	Spool           []string      `yaml:"spool" doc:"Names of at most 1000 timelines whose events are acknowledged once they are in a log on this server's disk, and written to Cassandra afterwards. So these timelines accept events while Cassandra is down. No effect with store: embedded."`
-	SpoolBytesMax   units.Bytes   `yaml:"spool_bytes_max" want:"16MiB to 1024GiB" doc:"Most bytes of events that may wait for Cassandra in the log of timeline.spool, 16MiB to 1024GiB. At the limit, appends to these timelines are refused."`
+	SpoolBytesMax   units.Bytes   `yaml:"spool_bytes_max" default:"1GiB" want:"16MiB to 1024GiB" doc:"Most bytes of events that may wait for Cassandra in the log of timeline.spool, 16MiB to 1024GiB. At the limit, appends to these timelines are refused."`
 }
 
 // DefaultConfig returns the defaults.
-func DefaultConfig() Config {
-	return Config{
-		PayloadBytesMax: units.MiB,
-		TimelinesMax:    100_000,
-		TailsMax:        1000,
-		LeadTime:        time.Minute,
-		Adapt:           true,
-		SpoolBytesMax:   units.GiB,
-	}
-}
+func DefaultConfig() Config { return units.Defaults[Config]() }
 
 func (c Config) withDefaults() Config {
 	d := DefaultConfig()

@@ -17,29 +17,21 @@ const (
 
 // Config are the settings of a log. Zero means the default, except for RecycleSegments.
 type Config struct {
-	Durability string `yaml:"durability" doc:"When a write is acknowledged: \"fsync\" after it is synced to disk, \"interval\" after it is passed to the operating system. With interval, the log is synced every 100ms."`
+	Durability string `yaml:"durability" default:"fsync" doc:"When a write is acknowledged: \"fsync\" after it is synced to disk, \"interval\" after it is passed to the operating system. With interval, the log is synced every 100ms."`
 
 	// Constants, which tests and benchmarks change with --tune.
 
 	// SyncInterval is the longest time between a write and its sync with
 	// durability interval. A power cut loses at most the writes of this time. Ten syncs
 	// a second are a light load for any disk.
-	SyncInterval    time.Duration `tune:"sync_interval" want:"1ms to 1m"`
-	SegmentBytes    units.Bytes   `tune:"segment_bytes" want:"4KiB to 1GiB"` // size at which a new log file is begun
-	BufferBytes     units.Bytes   `tune:"buffer_bytes" want:"4KiB to 1GiB"`  // bytes that may be queued before writers wait; a larger record waits until nothing is queued
-	RecycleSegments int           `tune:"recycle_segments" want:"0 to 64"`   // log files kept for reuse
+	SyncInterval    time.Duration `tune:"sync_interval" default:"100ms" want:"1ms to 1m"`
+	SegmentBytes    units.Bytes   `tune:"segment_bytes" default:"16MiB" want:"4KiB to 1GiB"` // size at which a new log file is begun
+	BufferBytes     units.Bytes   `tune:"buffer_bytes" default:"16MiB" want:"4KiB to 1GiB"`  // bytes that may be queued before writers wait; a larger record waits until nothing is queued
+	RecycleSegments int           `tune:"recycle_segments" default:"2" want:"0 to 64"`       // log files kept for reuse
 }
 
 // DefaultConfig returns the defaults.
-func DefaultConfig() Config {
-	return Config{
-		Durability:      Fsync,
-		SyncInterval:    100 * time.Millisecond,
-		SegmentBytes:    16 * units.MiB,
-		BufferBytes:     16 * units.MiB,
-		RecycleSegments: 2,
-	}
-}
+func DefaultConfig() Config { return units.Defaults[Config]() }
 
 func (c Config) withDefaults() Config {
 	d := DefaultConfig()

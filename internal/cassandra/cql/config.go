@@ -16,44 +16,44 @@ import (
 
 // Config holds the settings of a session.
 type Config struct {
-	Hosts            []string  `yaml:"hosts" doc:"Addresses of some nodes of the cluster, each with :port if it is not 9042. The others are found through them."`
-	Keyspace         string    `yaml:"keyspace" doc:"name of the keyspace"`
+	Hosts            []string  `yaml:"hosts" default:"127.0.0.1" doc:"Addresses of some nodes of the cluster, each with :port if it is not 9042. The others are found through them."`
+	Keyspace         string    `yaml:"keyspace" default:"kairosdb" doc:"name of the keyspace"`
 	Datacenter       string    `yaml:"datacenter" doc:"name of the data centre whose nodes are used; empty uses all"`
-	ReadConsistency  string    `yaml:"read_consistency" doc:"replicas that must answer a read: ONE, LOCAL_ONE, LOCAL_QUORUM, QUORUM, ALL, ..."`
-	WriteConsistency string    `yaml:"write_consistency" doc:"replicas that must acknowledge a write or a delete"`
+	ReadConsistency  string    `yaml:"read_consistency" default:"LOCAL_QUORUM" doc:"replicas that must answer a read: ONE, LOCAL_ONE, LOCAL_QUORUM, QUORUM, ALL, ..."`
+	WriteConsistency string    `yaml:"write_consistency" default:"LOCAL_QUORUM" doc:"replicas that must acknowledge a write or a delete"`
 	Username         string    `yaml:"username" doc:"user name for Cassandra; empty connects without a login"`
 	Password         Secret    `yaml:"password" doc:"password of that user; password_file or the environment is safer"`
 	PasswordFile     string    `yaml:"password_file" doc:"file that holds the password, read again at each connection"`
 	TLS              TLSConfig `yaml:"tls" doc:"Encryption of the connections to Cassandra."`
 	Compression      bool      `yaml:"compression" doc:"Compresses frames with LZ4. Useful between data centres; within a data centre it only costs CPU."`
-	ReadsInFlight    int       `yaml:"reads_in_flight" want:"1 to 4096" doc:"Most concurrent read statements per node, 1 to 4096. A node gets fewer if 1 in 100 of them takes longer than 500ms."`
-	WritesInFlight   int       `yaml:"writes_in_flight" want:"1 to 4096" doc:"Most concurrent write statements per node, 1 to 4096. A node gets fewer if 1 in 100 of them takes longer than 500ms."`
+	ReadsInFlight    int       `yaml:"reads_in_flight" default:"128" want:"1 to 4096" doc:"Most concurrent read statements per node, 1 to 4096. A node gets fewer if 1 in 100 of them takes longer than 500ms."`
+	WritesInFlight   int       `yaml:"writes_in_flight" default:"64" want:"1 to 4096" doc:"Most concurrent write statements per node, 1 to 4096. A node gets fewer if 1 in 100 of them takes longer than 500ms."`
 
 	// Constants; tests and benchmarks change them by --tune.
 
-	Connections   int         `tune:"connections" want:"1 to 16"`           // number of connections to each node
-	BytesInFlight units.Bytes `tune:"bytes_in_flight" want:"64KiB to 1GiB"` // maximum bytes of statements in flight per node, separately for reads and writes
+	Connections   int         `tune:"connections" default:"2" want:"1 to 16"`              // number of connections to each node
+	BytesInFlight units.Bytes `tune:"bytes_in_flight" default:"4MiB" want:"64KiB to 1GiB"` // maximum bytes of statements in flight per node, separately for reads and writes
 	// LatencyGoal is the time in which a node should answer 99 of 100 statements. A
 	// node that does not gets fewer concurrent statements.
-	LatencyGoal    time.Duration `tune:"latency_goal" want:"10ms to 1m"`
-	ConnectTimeout time.Duration `tune:"connect_timeout" want:"100ms to 1m"` // for connecting to a node
-	ScanTimeout    time.Duration `tune:"scan_timeout" want:"1s to 10m"`      // of one attempt of a statement over a whole table, or of a schema change
+	LatencyGoal    time.Duration `tune:"latency_goal" default:"500ms" want:"10ms to 1m"`
+	ConnectTimeout time.Duration `tune:"connect_timeout" default:"3s" want:"100ms to 1m"` // for connecting to a node
+	ScanTimeout    time.Duration `tune:"scan_timeout" default:"30s" want:"1s to 10m"`     // of one attempt of a statement over a whole table, or of a schema change
 	// StallAfter is how long a node may answer none of its statements. After
 	// that it is avoided until it answers again.
-	StallAfter time.Duration `tune:"stall_after" want:"50ms to 1m"`
+	StallAfter time.Duration `tune:"stall_after" default:"1s" want:"50ms to 1m"`
 	// HedgeAfter is the minimum time after which a read is also sent to another
 	// replica: see hedge.go. 0s turns that off.
-	HedgeAfter time.Duration `tune:"hedge_after" want:"0s to 1m"`
+	HedgeAfter time.Duration `tune:"hedge_after" default:"10ms" want:"0s to 1m"`
 	// OutageGrace is how long reads wait once no node answers. After that they
 	// fail at once.
-	OutageGrace time.Duration `tune:"outage_grace" want:"0s to 1m"`
-	Attempts    int           `tune:"attempts" want:"1 to 100"`     // of a statement before its error is reported
-	RetryPause  time.Duration `tune:"retry_pause" want:"1ms to 2s"` // before the second attempt; it doubles with each, up to maxPause
+	OutageGrace time.Duration `tune:"outage_grace" default:"2s" want:"0s to 1m"`
+	Attempts    int           `tune:"attempts" default:"6" want:"1 to 100"`        // of a statement before its error is reported
+	RetryPause  time.Duration `tune:"retry_pause" default:"20ms" want:"1ms to 2s"` // before the second attempt; it doubles with each, up to maxPause
 	// ReadTimeout and WriteTimeout are for one attempt. They are above Cassandra's
 	// own 5s and 2s, so that its error arrives, which is more informative than a missing
 	// answer.
-	ReadTimeout  time.Duration `tune:"read_timeout" want:"100ms to 5m"`
-	WriteTimeout time.Duration `tune:"write_timeout" want:"100ms to 5m"`
+	ReadTimeout  time.Duration `tune:"read_timeout" default:"6s" want:"100ms to 5m"`
+	WriteTimeout time.Duration `tune:"write_timeout" default:"4s" want:"100ms to 5m"`
 }
 
 // TLSConfig holds the settings of encrypted connections.
@@ -62,34 +62,12 @@ type TLSConfig struct {
 	CAFile     string `yaml:"ca_file" doc:"PEM file of the authorities that sign the nodes' certificates; empty uses the system's authorities"`
 	CertFile   string `yaml:"cert_file" doc:"PEM file of the client certificate and its chain, if the nodes ask for one"`
 	KeyFile    string `yaml:"key_file" doc:"PEM file of the client certificate's key"`
-	VerifyHost bool   `yaml:"verify_host" doc:"checks that a node's certificate names the address that was connected to; without it only the signature is checked"`
+	VerifyHost bool   `yaml:"verify_host" default:"true" doc:"checks that a node's certificate names the address that was connected to; without it only the signature is checked"`
 	ServerName string `yaml:"server_name" doc:"name that every node's certificate must contain, instead of the node's address"`
 }
 
 // DefaultConfig returns the defaults.
-func DefaultConfig() Config {
-	return Config{
-		Hosts:            []string{"127.0.0.1"},
-		Keyspace:         "kairosdb",
-		ReadConsistency:  "LOCAL_QUORUM",
-		WriteConsistency: "LOCAL_QUORUM",
-		TLS:              TLSConfig{VerifyHost: true},
-		Connections:      2,
-		ReadsInFlight:    128,
-		WritesInFlight:   64,
-		BytesInFlight:    4 * units.MiB,
-		LatencyGoal:      500 * time.Millisecond,
-		ConnectTimeout:   3 * time.Second,
-		ReadTimeout:      6 * time.Second,
-		WriteTimeout:     4 * time.Second,
-		ScanTimeout:      30 * time.Second,
-		StallAfter:       time.Second,
-		HedgeAfter:       10 * time.Millisecond,
-		OutageGrace:      2 * time.Second,
-		Attempts:         6,
-		RetryPause:       20 * time.Millisecond,
-	}
-}
+func DefaultConfig() Config { return units.Defaults[Config]() }
 
 // Validate reports all invalid settings.
 func (c Config) Validate() error {

@@ -5,6 +5,7 @@ import (
 	"varve/internal/cassandra/kairosrows/remove"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/cassandra/kairosrows/write"
+	"varve/internal/units"
 )
 
 // Settings are the settings of the layout.
@@ -17,5 +18,5 @@ type Settings struct {
 
 // DefaultSettings returns the defaults.
 func DefaultSettings() Settings {
-	return Settings{Schema: schema.DefaultConfig(), Write: write.DefaultConfig(), Read: read.DefaultConfig(), Delete: remove.DefaultConfig()}
+	return units.Defaults[Settings]()
 }

@@ -30,24 +30,22 @@ const (
 
 // Config holds the settings of deletes and repairs.
 type Config struct {
-	KairosDBNodes string `yaml:"kairosdb_nodes" doc:"whether KairosDB nodes write into the keyspace: \"yes\", \"no\", or \"auto\", which looks for a node in KairosDB's list of hosts"`
+	KairosDBNodes string `yaml:"kairosdb_nodes" default:"auto" doc:"whether KairosDB nodes write into the keyspace: \"yes\", \"no\", or \"auto\", which looks for a node in KairosDB's list of hosts"`
 
 	// Constants; tests and benchmarks change them by --tune.
 
-	Parallel int `tune:"parallel" want:"1 to 1024"` // maximum number of rows that a delete or repair processes concurrently
+	Parallel int `tune:"parallel" default:"32" want:"1 to 1024"` // maximum number of rows that a delete or repair processes concurrently
 	// JobRows is the number of rows from which a delete becomes a job. A job
 	// continues after its client has disconnected, and after a restart.
-	JobRows int `tune:"job_rows" want:"1 to 100000000"`
+	JobRows int `tune:"job_rows" default:"10000" want:"1 to 100000000"`
 	// Horizon is how long after the end of a row KairosDB nodes may still write to it. Until
 	// then, a delete keeps the row's index rows, since KairosDB does not write them again. A
 	// day is enough for late points; rows are three weeks long.
-	Horizon time.Duration `tune:"horizon" want:"not negative"`
+	Horizon time.Duration `tune:"horizon" default:"24h" want:"not negative"`
 }
 
 // DefaultConfig returns the defaults.
-func DefaultConfig() Config {
-	return Config{KairosDBNodes: NodesAuto, Horizon: 24 * time.Hour, Parallel: 32, JobRows: 10_000}
-}
+func DefaultConfig() Config { return units.Defaults[Config]() }
 
 // Validate reports all settings that are out of range.
 func (c Config) Validate() error {

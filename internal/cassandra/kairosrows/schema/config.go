@@ -9,6 +9,7 @@ import (
 
 	"varve/internal/cassandra/layout"
 	"varve/internal/rowtime"
+	"varve/internal/units"
 )
 
 // Values of Config.Create.
@@ -27,29 +28,22 @@ const (
 
 // Config holds the settings of a keyspace.
 type Config struct {
-	Create       string   `yaml:"create" doc:"What is created if it is missing: \"nothing\", \"tables\" in an existing keyspace, or \"keyspace\", which creates keyspace and tables as KairosDB does."`
+	Create       string   `yaml:"create" default:"keyspace" doc:"What is created if it is missing: \"nothing\", \"tables\" in an existing keyspace, or \"keyspace\", which creates keyspace and tables as KairosDB does."`
 	Replication  string   `yaml:"replication" doc:"replication of a new keyspace, as a map in CQL; if empty, the server chooses one copy per node of the data centre, at most 3, and logs its choice"`
 	TableOptions []string `yaml:"table_options" doc:"options of new tables, each \"TABLE: OPTIONS\" with options as after WITH in CQL, for example data_points: gc_grace_seconds = 86400"`
-	RowTimeUnit  string   `yaml:"row_time_unit" doc:"Time unit of rows in a new keyspace: MILLISECONDS or SECONDS. An existing keyspace keeps its unit."`
+	RowTimeUnit  string   `yaml:"row_time_unit" default:"MILLISECONDS" doc:"Time unit of rows in a new keyspace: MILLISECONDS or SECONDS. An existing keyspace keeps its unit."`
 	RowWidth     int64    `yaml:"row_width" doc:"Length of a row in a new keyspace, in row_time_unit, 1 to 2147483648. 0 means three weeks."`
 
 	// Constants; tests and benchmarks change them by --tune.
 
-	IndexShards int `tune:"index_shards"` // parts that the index of each tag of a new keyspace is split into, 1 to 64
+	IndexShards int `tune:"index_shards" default:"4"` // parts that the index of each tag of a new keyspace is split into, 1 to 64
 	// Role is what the keyspace is for: "all", "read" (only reads and deletes of samples; nothing
 	// is created) or "meta" (only metadata). Read clusters, the meta cluster and commands set it.
-	Role string `tune:"role"`
+	Role string `tune:"role" default:"all"`
 }
 
 // DefaultConfig returns the defaults.
-func DefaultConfig() Config {
-	return Config{
-		Role:        RoleAll,
-		Create:      CreateKeyspace,
-		RowTimeUnit: rowtime.Milliseconds.String(),
-		IndexShards: 4,
-	}
-}
+func DefaultConfig() Config { return units.Defaults[Config]() }
 
 // Validate reports all invalid settings.
 func (c Config) Validate() error {

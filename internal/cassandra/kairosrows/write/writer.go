@@ -28,30 +28,22 @@ import (
 
 // Config holds the settings of a Writer.
 type Config struct {
-	IndexCache   int      `yaml:"index_cache" want:"1000 to 100000000" doc:"Most row keys that a server remembers as indexed, 1000 to 100000000. Each takes 60 to 160 bytes, or 700 in a metric with only one series; a long row key counts as several. The index rows of other row keys are written again with their next sample."`
-	KairosDBOnly bool     `yaml:"kairosdb_only" doc:"Refuses samples that make queries of KairosDB nodes fail: NaN, infinities, complex numbers and types that KairosDB does not know."`
+	IndexCache   int      `yaml:"index_cache" default:"1000000" want:"1000 to 100000000" doc:"Most row keys that a server remembers as indexed, 1000 to 100000000. Each takes 60 to 160 bytes, or 700 in a metric with only one series; a long row key counts as several. The index rows of other row keys are written again with their next sample."`
+	KairosDBOnly bool     `yaml:"kairosdb_only" default:"true" doc:"Refuses samples that make queries of KairosDB nodes fail: NaN, infinities, complex numbers and types that KairosDB does not know."`
 	TagIndex     []string `yaml:"tag_index" doc:"rules for the rows of tag_indexed_row_keys, which KairosDB nodes need for the metrics in their tag_indexed_row_key_lookup_metrics: \"include\" or \"exclude\", then all, name=, prefix= or regex=, then optionally tags=a,b to name only these tags"`
 
 	// Constants; tests and benchmarks change them by --tune.
 
-	Parallel  int `tune:"parallel" want:"1 to 4096"`   // batches of samples on their way at once; statements in flight are limited as well
-	BatchRows int `tune:"batch_rows" want:"1 to 5000"` // most samples of a batch
+	Parallel  int `tune:"parallel" default:"64" want:"1 to 4096"`    // batches of samples on their way at once; statements in flight are limited as well
+	BatchRows int `tune:"batch_rows" default:"400" want:"1 to 5000"` // most samples of a batch
 	// IndexRefresh is how often Varve checks whether the index rows of rows that got
 	// samples still exist. It does so while KairosDB nodes run, because they do not announce
 	// what they delete.
-	IndexRefresh time.Duration `tune:"index_refresh" want:"1s to 1h"`
+	IndexRefresh time.Duration `tune:"index_refresh" default:"10m" want:"1s to 1h"`
 }
 
 // DefaultConfig returns the defaults.
-func DefaultConfig() Config {
-	return Config{
-		Parallel:     64,
-		BatchRows:    400, // an hour of samples every 10 s is one batch
-		IndexCache:   1_000_000,
-		IndexRefresh: 10 * time.Minute,
-		KairosDBOnly: true,
-	}
-}
+func DefaultConfig() Config { return units.Defaults[Config]() }
 
 // Validate reports all settings that are out of range.
 func (c Config) Validate() error {
