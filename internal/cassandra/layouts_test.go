@@ -7,19 +7,18 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"varve/internal/cassandra/layout"
-	"varve/internal/cassandra/layout/layouttest"
 	"varve/internal/model"
 	"varve/internal/store"
 )
 
-var plain = Options{Layouts: layout.Layouts{layouttest.Name: layouttest.Plain{}}}
+var plain = Options{Layouts: layout.Layouts{plainName: plainLayout{}}}
 
 // layoutsConfig is keyspacesConfig with another layout in the second keyspace, whose metrics
 // the first one has older samples of.
 func layoutsConfig(t *testing.T) settings {
 	t.Helper()
 	c := keyspacesConfig(t)
-	c.Keyspaces[0].Layout, c.Keyspaces[0].AlsoRead = layouttest.Name, []string{WriteClusterName}
+	c.Keyspaces[0].Layout, c.Keyspaces[0].AlsoRead = plainName, []string{WriteClusterName}
 	return c
 }
 
@@ -50,7 +49,7 @@ func TestLayouts(t *testing.T) {
 	right("in Cassandra")
 
 	first, further := s.Status()
-	if got := []string{first.Written.Layout, further[0].Written.Layout}; got[0] != layout.Default || got[1] != layouttest.Name {
+	if got := []string{first.Written.Layout, further[0].Written.Layout}; got[0] != layout.Default || got[1] != plainName {
 		t.Errorf("the status names the layouts %q", got)
 	}
 	if further[0].Written.Keyspace == nil || further[0].Written.Keyspace.Rows != nil || first.Written.Keyspace.Rows == nil {
