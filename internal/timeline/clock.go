@@ -184,10 +184,10 @@ func (s SetBack) Append(dst []byte) []byte {
 
 // ParseSetBack is the reverse of Append.
 func ParseSetBack(b []byte) (SetBack, error) {
-	last, n := binary.Varint(b)
-	by, m := binary.Varint(b[max(n, 0):])
-	if n <= 0 || m <= 0 || n+m != len(b) || by <= 0 {
+	c := Cutter{Rest: b}
+	s := SetBack{c.Varint(), c.Varint()}
+	if c.Bad || len(c.Rest) > 0 || s.by <= 0 {
 		return SetBack{}, errors.New("not a time at which a clock was set back")
 	}
-	return SetBack{last, by}, nil
+	return s, nil
 }

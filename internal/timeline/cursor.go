@@ -42,9 +42,7 @@ func (c cursor) String() string {
 		kind = cursorAscending
 	}
 	b := binary.AppendVarint([]byte{cursorVersion, kind}, c.at.Time)
-	b = append(binary.AppendUvarint(b, uint64(len(c.at.ID))), c.at.ID...)
-	b = append(binary.AppendUvarint(b, uint64(len(c.name))), c.name...)
-	return cursorText.EncodeToString(b)
+	return cursorText.EncodeToString(AppendText(AppendText(b, c.at.ID), c.name))
 }
 
 func tailCursor(after []byte) string {
@@ -83,27 +81,18 @@ func parseCursor(text string, want Direction) (cursor, error) {
 	if c.direction != want {
 		return c, badf("the cursor belongs to a request with order %v, not %v", c.direction, want)
 	}
-	t, n := binary.Varint(b)
-	if n <= 0 || t < MinTime || t > MaxTime+1 {
+	rest := Cutter{Rest: b}
+	c.at.Time = rest.Varint()
+	if rest.Bad || c.at.Time < MinTime || c.at.Time > MaxTime+1 {
 		return c, errCursor
 	}
-	var ok1, ok2 bool
-	b = b[n:]
-	c.at.Time = t
-	c.at.ID, b, ok1 = cutText(b, IDBytesMax+1) // Position.Next adds a byte
-	c.name, b, ok2 = cutText(b, NameBytesMax)
-	if !ok1 || !ok2 || len(b) > 0 || c.String() != text {
+	id, name := rest.Text(), rest.Text()
+	fit := len(id) <= IDBytesMax+1 && len(name) <= NameBytesMax && utf8.Valid(id) && utf8.Valid(name) // Position.Next adds a byte to an id
+	c.at.ID, c.name = string(id), string(name)
+	if rest.Bad || !fit || len(rest.Rest) > 0 || c.String() != text {
 		return cursor{}, errCursor
 	}
 	return c, nil
-}
-
-func cutText(b []byte, bytesMax uint64) (string, []byte, bool) {
-	size, n := binary.Uvarint(b)
-	if n <= 0 || size > bytesMax || size > uint64(len(b)-n) || !utf8.Valid(b[n:n+int(size)]) {
-		return "", nil, false
-	}
-	return string(b[n : n+int(size)]), b[n+int(size):], true
 }
 
 func parseTailCursor(text string) ([]byte, error) {

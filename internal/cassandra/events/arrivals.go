@@ -62,9 +62,7 @@ const refsVersion = 1
 func appendRef(dst []byte, r ref) []byte {
 	dst = binary.AppendVarint(dst, r.start)
 	dst = binary.AppendUvarint(dst, uint64(r.partition))
-	dst = binary.AppendVarint(dst, r.position.Time)
-	dst = binary.AppendUvarint(dst, uint64(len(r.position.ID)))
-	return append(dst, r.position.ID...)
+	return timeline.AppendText(binary.AppendVarint(dst, r.position.Time), r.position.ID)
 }
 
 // parseRefs decodes the contents of rows.
@@ -74,30 +72,15 @@ func parseRefs(data []byte) ([]ref, error) {
 		return nil, bad("this version of Varve cannot read it")
 	}
 	var all []ref
-	for data = data[1:]; len(data) > 0; {
-		var r ref
-		var partition, length uint64
-		ok := cutVarint(&data, &r.start) && cutUvarint(&data, &partition) && cutVarint(&data, &r.position.Time) && cutUvarint(&data, &length)
-		if !ok || length > uint64(len(data)) || partition > timeline.FactorMax || len(all) == rowArrivals {
+	for c := (timeline.Cutter{Rest: data[1:]}); len(c.Rest) > 0; {
+		start, partition := c.Varint(), c.Uvarint()
+		at := timeline.Position{Time: c.Varint(), ID: string(c.Text())}
+		if c.Bad || partition > timeline.FactorMax || len(all) == rowArrivals {
 			return nil, bad("an entry is cut off")
 		}
-		r.partition = int(partition)
-		r.position.ID, data = string(data[:length]), data[length:]
-		all = append(all, r)
+		all = append(all, ref{start: start, partition: int(partition), position: at})
 	}
 	return all, nil
-}
-
-func cutVarint(data *[]byte, v *int64) bool {
-	x, n := binary.Varint(*data)
-	*v, *data = x, (*data)[max(n, 0):]
-	return n > 0
-}
-
-func cutUvarint(data *[]byte, v *uint64) bool {
-	x, n := binary.Uvarint(*data)
-	*v, *data = x, (*data)[max(n, 0):]
-	return n > 0
 }
 
 type arrivalLogs struct {

@@ -79,14 +79,9 @@ func parseCursor(b []byte, now time.Time) (*cursor, error) {
 		if len(b) < 4 || len(c.logs) == logsMax {
 			return nil, errCursor
 		}
-		p := place{log: int32(binary.BigEndian.Uint32(b))}
-		b = b[4:]
-		var before int64
-		var skip uint64
-		if !cutVarint(&b, &before) || !cutUvarint(&b, &skip) || skip > rowArrivals {
-			return nil, errCursor
-		}
-		if before < -2*logKept.Microseconds() {
+		p, rest := place{log: int32(binary.BigEndian.Uint32(b))}, timeline.Cutter{Rest: b[4:]}
+		before, skip := rest.Varint(), rest.Uvarint()
+		if b = rest.Rest; rest.Bad || skip > rowArrivals || before < -2*logKept.Microseconds() {
 			return nil, errCursor
 		}
 		if ahead := micros(before); ahead > cursorAhead {

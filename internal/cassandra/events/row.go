@@ -31,9 +31,7 @@ func appendRow(dst []byte, e *timeline.Entry) []byte {
 	case len(e.Data) > inlineBytesMax:
 		kind = kindPieces
 	}
-	dst = append(dst, kind)
-	dst = binary.AppendUvarint(dst, uint64(len(e.Type)))
-	dst = append(dst, e.Type...)
+	dst = timeline.AppendText(append(dst, kind), e.Type)
 	switch kind {
 	case kindInline:
 		return append(dst, e.Data...)
@@ -52,24 +50,23 @@ func parseRow(cell []byte, e *timeline.Entry) (inPieces bool, err error) {
 	if len(cell) == 0 || cell[0] < kindInline || cell[0] > kindPointer {
 		return bad("its cell has a kind that this version of Varve does not know")
 	}
-	kind, rest := cell[0], cell[1:]
-	var length uint64
-	if !cutUvarint(&rest, &length) || length > uint64(len(rest)) {
+	kind, c := cell[0], timeline.Cutter{Rest: cell[1:]}
+	e.Type = string(c.Text())
+	if c.Bad {
 		return bad("its cell is cut off")
 	}
-	e.Type, rest = string(rest[:length]), rest[length:]
 	if kind == kindInline {
-		e.Data = append([]byte{}, rest...)
+		e.Data = append([]byte{}, c.Rest...)
 		return false, nil
 	}
 	if kind == kindPointer {
-		if len(rest) < len(e.Pointer) {
+		if len(c.Rest) < len(e.Pointer) {
 			return bad("its cell is cut off")
 		}
-		rest = rest[copy(e.Pointer[:], rest):]
+		c.Rest = c.Rest[copy(e.Pointer[:], c.Rest):]
 	}
-	var size uint64
-	if !cutUvarint(&rest, &size) || len(rest) > 0 || size > 1<<31 {
+	size := c.Uvarint()
+	if c.Bad || len(c.Rest) > 0 || size > 1<<31 {
 		return bad("its cell is cut off")
 	}
 	e.Size = int(size)

@@ -148,8 +148,7 @@ func (s *Shelf) cutArrivals(b *pebble.Batch, n number, events int) error {
 func appendPositions(row []byte, some []timeline.Position) []byte {
 	last := int64(0)
 	for _, p := range some {
-		row = binary.AppendVarint(row, p.Time-last)
-		row = append(binary.AppendUvarint(row, uint64(len(p.ID))), p.ID...)
+		row = timeline.AppendText(binary.AppendVarint(row, p.Time-last), p.ID)
 		last = p.Time
 	}
 	return row
@@ -160,18 +159,13 @@ var errRow = errors.New("a row of arrivals is cut short")
 func parsePositions(row []byte) ([]timeline.Position, error) {
 	var all []timeline.Position
 	last := int64(0)
-	for len(row) > 0 {
-		d, n := binary.Varint(row)
-		if n <= 0 || len(all) == rowEvents {
+	for c := (timeline.Cutter{Rest: row}); len(c.Rest) > 0; {
+		last += c.Varint()
+		id := c.Text()
+		if c.Bad || len(all) == rowEvents {
 			return nil, errRow
 		}
-		size, rest, ok := uvarint(row[n:])
-		if !ok || size > uint64(len(rest)) {
-			return nil, errRow
-		}
-		last += d
-		all = append(all, timeline.Position{Time: last, ID: string(rest[:size])})
-		row = rest[size:]
+		all = append(all, timeline.Position{Time: last, ID: string(id)})
 	}
 	return all, nil
 }

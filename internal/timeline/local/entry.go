@@ -23,8 +23,7 @@ func appendEntry(b []byte, e *timeline.Placed) []byte {
 	if pointer {
 		flags = flagPointer
 	}
-	b = binary.AppendUvarint(append(b, flags), uint64(e.Partition))
-	b = append(binary.AppendUvarint(b, uint64(len(e.Type))), e.Type...)
+	b = timeline.AppendText(binary.AppendUvarint(append(b, flags), uint64(e.Partition)), e.Type)
 	if pointer {
 		return binary.AppendUvarint(append(b, e.Pointer[:]...), uint64(e.Size))
 	}
@@ -39,36 +38,24 @@ func parseEntry(p timeline.Position, value []byte) (e timeline.Entry, partition 
 	if len(value) == 0 || value[0]&^flagPointer != 0 {
 		return e, 0, errEntry
 	}
-	flags, rest := value[0], value[1:]
-	part, rest, ok := uvarint(rest)
-	if !ok || part >= timeline.FactorMax {
+	c := timeline.Cutter{Rest: value[1:]}
+	part := c.Uvarint()
+	e.Type = string(c.Text())
+	if c.Bad || part >= timeline.FactorMax {
 		return e, 0, errEntry
 	}
-	size, rest, ok := uvarint(rest)
-	if !ok || size > uint64(len(rest)) {
-		return e, 0, errEntry
-	}
-	e.Type, rest = string(rest[:size]), rest[size:]
-	if flags&flagPointer == 0 {
-		e.Data = append([]byte{}, rest...)
+	if value[0]&flagPointer == 0 {
+		e.Data = append([]byte{}, c.Rest...)
 		return e, int(part), nil
 	}
-	if len(rest) < len(e.Pointer) {
+	if len(c.Rest) < len(e.Pointer) {
 		return e, 0, errEntry
 	}
-	rest = rest[copy(e.Pointer[:], rest):]
-	size, rest, ok = uvarint(rest)
-	if !ok || len(rest) > 0 || size > 1<<31 {
+	c.Rest = c.Rest[copy(e.Pointer[:], c.Rest):]
+	size := c.Uvarint()
+	if c.Bad || len(c.Rest) > 0 || size > 1<<31 {
 		return e, 0, errEntry
 	}
 	e.Size = int(size)
 	return e, int(part), nil
-}
-
-func uvarint(b []byte) (uint64, []byte, bool) {
-	v, n := binary.Uvarint(b)
-	if n <= 0 {
-		return 0, nil, false
-	}
-	return v, b[n:], true
 }

@@ -29,17 +29,12 @@ func appendAt(dst []byte, at time.Time) []byte { return binary.AppendVarint(dst,
 
 func appendEvent(dst []byte, e *timeline.Addressed) []byte {
 	dst = binary.AppendVarint(dst, e.Time)
-	dst = appendText(appendText(dst, e.ID), e.Type)
-	dst = append(binary.AppendUvarint(dst, uint64(len(e.Data))), e.Data...)
+	dst = timeline.AppendText(timeline.AppendText(timeline.AppendText(dst, e.ID), e.Type), e.Data)
 	dst = binary.AppendUvarint(dst, uint64(len(e.Timelines)))
 	for _, name := range e.Timelines {
-		dst = appendText(dst, name)
+		dst = timeline.AppendText(dst, name)
 	}
 	return dst
-}
-
-func appendText(dst []byte, s string) []byte {
-	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
 // An encoded is a record to be written.
@@ -82,54 +77,17 @@ func decodeAs(typ byte, record []byte) (events []timeline.Accepted, back timelin
 }
 
 func decode(record []byte) (events []timeline.Accepted, err error) {
-	c := cutter{rest: record}
-	at := time.UnixMicro(c.varint())
-	for len(c.rest) > 0 && !c.bad {
-		e := timeline.Addressed{Event: timeline.Event{Time: c.varint(), ID: string(c.text()), Type: string(c.text()), Data: append([]byte{}, c.text()...)}}
-		for n := c.uvarint(); n > 0 && !c.bad; n-- {
-			e.Timelines = append(e.Timelines, string(c.text()))
+	c := timeline.Cutter{Rest: record}
+	at := time.UnixMicro(c.Varint())
+	for len(c.Rest) > 0 && !c.Bad {
+		e := timeline.Addressed{Event: timeline.Event{Time: c.Varint(), ID: string(c.Text()), Type: string(c.Text()), Data: append([]byte{}, c.Text()...)}}
+		for n := c.Uvarint(); n > 0 && !c.Bad; n-- {
+			e.Timelines = append(e.Timelines, string(c.Text()))
 		}
 		events = append(events, timeline.Accepted{Addressed: e, At: at})
 	}
-	if c.bad {
+	if c.Bad {
 		return nil, errRecord
 	}
 	return events, nil
-}
-
-// A cutter reads values from the front of rest. It is bad once a value was invalid or incomplete.
-type cutter struct {
-	rest []byte
-	bad  bool
-}
-
-func (c *cutter) varint() int64 {
-	v, n := binary.Varint(c.rest)
-	c.cut(n)
-	return v
-}
-
-func (c *cutter) uvarint() uint64 {
-	v, n := binary.Uvarint(c.rest)
-	c.cut(n)
-	return v
-}
-
-func (c *cutter) cut(n int) {
-	if n <= 0 {
-		c.bad, c.rest = true, nil
-		return
-	}
-	c.rest = c.rest[n:]
-}
-
-func (c *cutter) text() []byte {
-	n := c.uvarint()
-	if n > uint64(len(c.rest)) {
-		c.bad, c.rest = true, nil
-		return nil
-	}
-	text := c.rest[:n]
-	c.rest = c.rest[n:]
-	return text
 }
