@@ -77,26 +77,36 @@ func testClockSetBack(t *testing.T, s *suite) {
 	}
 }
 
-// testStartWithAClockAhead: the clock of a server is a year ahead at its start. It changes nothing
-// until it knows that the clock was set. What it accepted meanwhile, or before a restart, is then put
-// in the order in which it was accepted, and hides nothing that is changed later.
-func testStartWithAClockAhead(t *testing.T, s *suite) {
-	const year = 365 * 24 * time.Hour
-	var ahead atomic.Int64
-	var set atomic.Bool
-	ahead.Store(int64(year))
+// unset opens an engine of a server whose clock is wrong by ahead, until set sets it.
+func (s *suite) unset(ahead time.Duration) (e *timeline.Engine, set func()) {
+	s.t.Helper()
+	var right atomic.Bool
 	e, err := timeline.Open(s.shelf, timeline.Options{
 		Upkeep: -1,
-		Now:    func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
+		Now: func() time.Time {
+			if right.Load() {
+				return time.Now()
+			}
+			return time.Now().Add(ahead)
+		},
 		Changeable: func(context.Context) error {
-			if !set.Load() {
+			if !right.Load() {
 				return &store.UnavailableError{Reason: "the clock is not set"}
 			}
 			return nil
 		},
 	})
 	s.must(err)
-	t.Cleanup(func() { e.Close() })
+	s.t.Cleanup(func() { e.Close() })
+	return e, func() { right.Store(true) }
+}
+
+// testStartWithAClockAhead: the clock of a server is a year ahead at its start. It changes nothing
+// until it knows that the clock was set. What it accepted meanwhile, or before a restart, is then put
+// in the order in which it was accepted, and hides nothing that is changed later.
+func testStartWithAClockAhead(t *testing.T, s *suite) {
+	const year = 365 * 24 * time.Hour
+	e, setClock := s.unset(year)
 	other := s.engine(s.shelf, nil) // of a server whose clock is right
 	name, at := s.name("a"), time.Now().Add(-time.Minute).UnixMicro()
 	with := func(data string) timeline.Addressed {
@@ -115,8 +125,7 @@ func testStartWithAClockAhead(t *testing.T, s *suite) {
 		}
 	}
 	s.append(other, with("before"))
-	_, err = other.SetRetention(s.ctx(), name, time.Hour)
-	s.must(err)
+	s.retain(other, name, time.Hour)
 
 	var accepted []timeline.Accepted
 	accept := func(data string) {
@@ -145,8 +154,7 @@ func testStartWithAClockAhead(t *testing.T, s *suite) {
 	}
 	want("with a clock that is ahead", "before")
 
-	ahead.Store(0)
-	set.Store(true)
+	setClock()
 	put := func() {
 		t.Helper()
 		r, err := e.AppendAccepted(s.ctx(), accepted)
@@ -177,21 +185,7 @@ func testStartWithAClockAhead(t *testing.T, s *suite) {
 // until the clock is set is not removed by what another server deleted before, but by what is
 // deleted after.
 func testStartWithAClockBehind(t *testing.T, s *suite) {
-	var behind atomic.Int64
-	var set atomic.Bool
-	behind.Store(int64(time.Hour))
-	e, err := timeline.Open(s.shelf, timeline.Options{
-		Upkeep: -1,
-		Now:    func() time.Time { return time.Now().Add(-time.Duration(behind.Load())) },
-		Changeable: func(context.Context) error {
-			if !set.Load() {
-				return &store.UnavailableError{Reason: "the clock is not set"}
-			}
-			return nil
-		},
-	})
-	s.must(err)
-	t.Cleanup(func() { e.Close() })
+	e, setClock := s.unset(-time.Hour)
 	other := s.engine(s.shelf, nil) // of a server whose clock is right
 	at := time.Now().Add(-2 * time.Hour).UnixMicro()
 	events, whole := s.name("a"), s.name("b")
@@ -223,8 +217,7 @@ func testStartWithAClockBehind(t *testing.T, s *suite) {
 		s.must(err)
 		accepted = append(accepted, sound...)
 	}
-	behind.Store(0)
-	set.Store(true)
+	setClock()
 	for range 2 {
 		r, err := e.AppendAccepted(s.ctx(), accepted)
 		s.must(err)
@@ -235,7 +228,7 @@ func testStartWithAClockBehind(t *testing.T, s *suite) {
 	}
 	remove()
 	if _, log := s.shelf.(timeline.DeletionLog); log { // only such a shelf compares write timestamps
-		_, err = e.AppendAccepted(s.ctx(), accepted)
+		_, err := e.AppendAccepted(s.ctx(), accepted)
 		s.must(err)
 		want("after another server has deleted it")
 	}
