@@ -3,12 +3,12 @@ package transfer
 import (
 	"encoding/base64"
 	"encoding/binary"
-	"encoding/json"
 	"math"
 	"strconv"
 	"unicode/utf8"
 
 	"varve/internal/datatype"
+	"varve/internal/ingest/jsontext"
 	"varve/internal/ingest/kairosjson"
 	"varve/internal/model"
 )
@@ -41,7 +41,7 @@ func (l *LineWriter) Begin(s model.Series) {
 		l.name = `,"` + l.known.Name + `"]`
 	}
 	l.text, l.raw, l.points, l.raws = l.text[:0], l.raw[:0], 0, 0
-	l.head = appendText(append(l.head[:0], `{"name":`...), s.Metric)
+	l.head = jsontext.AppendText(append(l.head[:0], `{"name":`...), s.Metric)
 	if s.Tags.Len() == 0 {
 		l.head = append(l.head, `,"skip_validate":true,`...)
 		return
@@ -53,26 +53,10 @@ func (l *LineWriter) Begin(s model.Series) {
 			l.head = append(l.head, ',')
 		}
 		first = false
-		l.head = append(appendText(l.head, name), ':')
-		l.head = appendText(l.head, value)
+		l.head = append(jsontext.AppendText(l.head, name), ':')
+		l.head = jsontext.AppendText(l.head, value)
 	}
 	l.head = append(l.head, `},`...)
-}
-
-// appendText appends a JSON string. It replaces invalid UTF-8, which names never contain.
-func appendText(dst []byte, s string) []byte {
-	plain := true
-	for i := 0; i < len(s) && plain; i++ {
-		plain = s[i] >= ' ' && s[i] != '"' && s[i] != '\\' && s[i] < utf8.RuneSelf
-	}
-	if plain {
-		return append(append(append(dst, '"'), s...), '"')
-	}
-	quoted, err := json.Marshal(s)
-	if err != nil {
-		panic(err) // texts always marshal
-	}
-	return append(dst, quoted...)
 }
 
 // Add adds the i-th sample of a block.
@@ -82,7 +66,7 @@ func (l *LineWriter) Add(c *model.Columns, i int) {
 	}
 	if l.raws == 0 {
 		l.raw = append(append(l.raw, l.head...), `"type":`...)
-		l.raw = append(appendText(l.raw, kairosjson.RawType+string(l.typ)), `,"datapoints":[`...)
+		l.raw = append(jsontext.AppendText(l.raw, kairosjson.RawType+string(l.typ)), `,"datapoints":[`...)
 	} else {
 		l.raw = append(l.raw, ',')
 	}
@@ -120,7 +104,7 @@ func (l *LineWriter) asText(c *model.Columns, i int) bool {
 		}
 	case l.kind == model.String:
 		if ok = utf8.Valid(c.Bytes(i)); ok {
-			l.text = appendText(l.text, string(c.Bytes(i)))
+			l.text = jsontext.AppendText(l.text, string(c.Bytes(i)))
 		}
 	case l.known != nil:
 		var err error

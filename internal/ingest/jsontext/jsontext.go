@@ -1,13 +1,14 @@
 // Package jsontext reads JSON from bytes without building a tree: the caller
 // walks objects and arrays and takes or skips what it finds. It is as lenient
 // as KairosDB's reader: unquoted and single-quoted texts, comments, anything
-// after the value. It does no I/O and allocates only for errors.
+// after the value. It does no I/O and allocates only for errors. It also writes texts, see AppendText.
 //
 // A Scanner is a small value: a copy is a place to come back to.
 package jsontext
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -483,4 +484,18 @@ func hex4(b []byte) (r rune, ok bool) {
 		r = r<<4 | rune(c)
 	}
 	return r, true
+}
+
+// AppendText appends a text in JSON. Bytes that are not UTF-8 become U+FFFD.
+func AppendText(dst []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
+			quoted, err := json.Marshal(s)
+			if err != nil {
+				panic(err) // texts always marshal
+			}
+			return append(dst, quoted...)
+		}
+	}
+	return append(append(append(dst, '"'), s...), '"')
 }

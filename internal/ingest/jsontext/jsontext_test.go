@@ -198,3 +198,14 @@ func FuzzScanner(f *testing.F) {
 		}
 	})
 }
+
+// Plain texts are quoted as they are, others as encoding/json does.
+func TestAppendText(t *testing.T) {
+	for text, want := range map[string]string{
+		"": `""`, "a<b> &c/\x7f": "\"a<b> &c/\x7f\"", `a"b`: `"a\"b"`, `a\b`: `"a\\b"`, "a\nb<": `"a\nb\u003c"`, "ü": `"ü"`, "\xff": `"\ufffd"`,
+	} {
+		if got := string(AppendText([]byte("x"), text)); got != "x"+want {
+			t.Errorf("%q: %s, want %s", text, got, want)
+		}
+	}
+}

@@ -1,27 +1,11 @@
 package api
 
 import (
-	"encoding/json"
 	"strconv"
 
+	"varve/internal/ingest/jsontext"
 	"varve/internal/timeline"
 )
-
-// appendText appends a string in JSON.
-func appendText(to []byte, text string) []byte {
-	for i := range len(text) {
-		if c := text[i]; c < ' ' || c == '"' || c == '\\' || c >= 0x7f {
-			quoted, err := json.Marshal(text)
-			if err != nil {
-				panic(err) // strings always marshal
-			}
-			return append(to, quoted...)
-		}
-	}
-	to = append(to, '"')
-	to = append(to, text...)
-	return append(to, '"')
-}
 
 // floorMS returns the millisecond that contains a time.
 func floorMS(us int64) int64 {
@@ -49,13 +33,13 @@ func appendEvent(to []byte, from string, e *timeline.Event, missing bool) []byte
 	to = append(to, '{')
 	if from != "" {
 		to = append(to, `"timeline":`...)
-		to = append(appendText(to, from), ',')
+		to = append(jsontext.AppendText(to, from), ',')
 	}
 	to = appendTime(to, e.Time)
 	to = append(to, `,"id":`...)
-	to = appendText(to, e.ID)
+	to = jsontext.AppendText(to, e.ID)
 	to = append(to, `,"type":`...)
-	to = append(appendText(to, e.Type), ',')
+	to = append(jsontext.AppendText(to, e.Type), ',')
 	if missing {
 		return append(to, `"data":null,"missing":true}`...)
 	}
@@ -69,5 +53,5 @@ func appendPosition(to []byte, p timeline.Position) []byte {
 	}
 	to = appendTime(append(to, '{'), p.Time)
 	to = append(to, `,"id":`...)
-	return append(appendText(to, p.ID), '}')
+	return append(jsontext.AppendText(to, p.ID), '}')
 }

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"varve/internal/ingest/jsontext"
 	"varve/internal/query"
 	"varve/internal/timeline"
 )
@@ -35,7 +36,7 @@ func appendNames(to []byte, list []timeline.Named, next string) []byte {
 			to = append(to, ',')
 		}
 		to = append(to, `{"name":`...)
-		to = append(appendText(to, list[i].Name), ',')
+		to = append(jsontext.AppendText(to, list[i].Name), ',')
 		to = appendStart(to, list[i].Start)
 		to = append(to, `,"newest":`...)
 		to = appendPosition(to, list[i].Newest)
@@ -46,7 +47,7 @@ func appendNames(to []byte, list []timeline.Named, next string) []byte {
 	to = append(to, ']')
 	if next != "" {
 		to = append(to, `,"cursor":`...)
-		to = appendText(to, next)
+		to = jsontext.AppendText(to, next)
 	}
 	return append(to, '}')
 }

@@ -9,6 +9,7 @@ import (
 
 	"varve/internal/failure"
 	"varve/internal/httpapi"
+	"varve/internal/ingest/jsontext"
 	"varve/internal/query"
 	"varve/internal/timeline"
 )
@@ -104,7 +105,7 @@ func writePage(w http.ResponseWriter, p timeline.Page, merged bool) error {
 	buf = append(buf, ']')
 	if p.Cursor != "" {
 		buf = append(buf, `,"cursor":`...)
-		buf = appendText(buf, p.Cursor)
+		buf = jsontext.AppendText(buf, p.Cursor)
 	}
 	buf = append(buf, `,"end":`...)
 	buf = strconv.AppendBool(buf, p.End)
