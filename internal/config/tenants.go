@@ -67,10 +67,8 @@ func (c Config) checkKeyspaces() error {
 	}
 	var errs []error
 	taken := map[string]string{strings.ToLower(c.Cassandra.Keyspace): "cassandra.keyspace"}
-	for i, k := range c.Cassandra.Keyspaces {
-		if len(k.Hosts) == 0 {
-			taken[strings.ToLower(k.Keyspace)] = fmt.Sprintf("cassandra.keyspaces[%d].keyspace", i)
-		}
+	for key, keyspace := range c.Cassandra.Beside() {
+		taken[strings.ToLower(keyspace)] = "cassandra." + key + ".keyspace"
 	}
 	for i, t := range c.Tenants {
 		key, keyspace := fmt.Sprintf("tenants[%d].keyspace", i), strings.ToLower(c.KeyspaceOf(t))
