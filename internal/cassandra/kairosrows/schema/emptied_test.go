@@ -127,3 +127,32 @@ func TestConfirm(t *testing.T) {
 	cqltest.Must(t, s, "TRUNCATE spec", "TRUNCATE varve_spec", "INSERT INTO varve_spec (name, value) VALUES ('index_shards', '2')")
 	changed("index_shards is 2, and was 7")
 }
+
+// TestTablesAdded: a keyspace that is only read was opened before it had all tables. Once they are
+// there, it is refused, since nothing would ask them; opened again it is read with them.
+func TestTablesAdded(t *testing.T) {
+	t.Parallel()
+	for name, first := range map[string][]string{
+		"before 1.2":             {dataCompact, legacyIndex},
+		"while it is being made": {specOnly, dataCompact},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := cqltest.Keyspace(t, cqltest.Config(originals.Cassandra(t)), cql.Options{})
+			cqltest.Must(t, s, first...)
+			read := func(c *Config) { c.Role = RoleRead }
+			ks := mustOpen(t, s, read)
+			if err := ks.Confirm(t.Context()); err != nil {
+				t.Errorf("unchanged: %v", err)
+			}
+			mustOpen(t, s, nil) // creates the other tables
+			var changed *layout.ChangedError
+			if err := ks.Confirm(t.Context()); !errors.As(err, &changed) || !strings.Contains(err.Error(), "tables were added") || !strings.Contains(err.Error(), "row_keys, tag_indexed_row_keys, row_key_time_index") {
+				t.Errorf("tables were added: %v", err)
+			}
+			if err := mustOpen(t, s, read).Confirm(t.Context()); err != nil {
+				t.Errorf("opened again: %v", err)
+			}
+		})
+	}
+}

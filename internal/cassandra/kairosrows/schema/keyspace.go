@@ -28,6 +28,7 @@ type Keyspace struct {
 
 	config   Config
 	settled  specRows // spec as found or created
+	lacked   []string // tables of samples and their index that a read-only keyspace did not have
 	now      func() time.Time
 	progress func(doing string)
 	last     atomic.Int64 // the last result of Stamp
@@ -95,6 +96,9 @@ func open(ctx context.Context, session *cql.Session, config Config, now func() t
 		return nil, err
 	}
 	ks.Tables = tablesOf(found)
+	if ks.ReadOnly() {
+		ks.lacked = lacking(found)
+	}
 	ks.noteOptions(found)
 	return ks, ks.settleOwn(ctx)
 }

@@ -326,7 +326,8 @@ func (ks *Keyspace) decideOwn(ctx context.Context, name, mine string) (string, e
 // its tables, or drop and create the keyspace again, while the process runs. Confirm restores
 // missing rows, before metrics without them make the keyspace LEGACY; in a read-only keyspace
 // it treats missing rows as unchanged. If a row has changed, the error is a
-// *layout.ChangedError; likewise if a column was dropped, see checkDropped.
+// *layout.ChangedError; likewise if a column was dropped or tables were added, see checkDropped and
+// checkAdded.
 //
 // Usually Confirm makes two reads at the configured consistency, and one of the schema. If the two
 // find a difference, it reads again at a quorum, since the replica that answered may be stale.
@@ -336,6 +337,9 @@ func (ks *Keyspace) Confirm(ctx context.Context) error {
 		return &layout.ChangedError{Reason: fault.Error()}
 	}
 	if err != nil {
+		return err
+	}
+	if err := ks.checkAdded(ctx); err != nil {
 		return err
 	}
 	if same, err := ks.looksSame(ctx); err != nil || same {
@@ -366,6 +370,9 @@ func (ks *Keyspace) changed(table, name, opened, is string) error {
 }
 
 func (ks *Keyspace) looksSame(ctx context.Context) (bool, error) {
+	if !ks.Tables.Spec { // read-only; checkAdded notices when it is there
+		return true, nil
+	}
 	found, err := ks.specBy(ctx, peekSpec)
 	if err != nil || found != ks.settled {
 		return false, err

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/layout"
 )
 
 // Names of tables.
@@ -252,6 +253,36 @@ func (ks *Keyspace) checkMissing(found map[string]cql.Table) error {
 		wayOut = "this is not a keyspace of KairosDB; name the right one"
 	}
 	return &cql.TableError{Keyspace: ks.Name, Problem: "tables are missing: " + strings.Join(missing, ", "), WayOut: wayOut}
+}
+
+// lacking returns the tables of samples and their index that are not in found. A keyspace of KairosDB
+// before 1.2 or 1.3 lacks some, and is read without them.
+func lacking(found map[string]cql.Table) (names []string) {
+	for _, d := range definitions {
+		if _, ok := found[d.Name]; !ok && (d.part == partSamples || d.part == partOptional) {
+			names = append(names, d.Name)
+		}
+	}
+	return names
+}
+
+// checkAdded refuses a keyspace that has got tables which it lacked when it was opened. No query asks
+// them, so samples that only they name would silently be missing. This happens if the keyspace was
+// opened while it was being created or restored, or if KairosDB has been updated there.
+func (ks *Keyspace) checkAdded(ctx context.Context) error {
+	if len(ks.lacked) == 0 {
+		return nil
+	}
+	found, err := ks.Session.Tables(ctx)
+	if err != nil {
+		return err
+	}
+	left := lacking(found)
+	added := slices.DeleteFunc(slices.Clone(ks.lacked), func(name string) bool { return slices.Contains(left, name) })
+	if len(added) == 0 {
+		return nil
+	}
+	return &layout.ChangedError{Reason: fmt.Sprintf("keyspace %s: tables were added since the server opened the keyspace, and it does not read them: %s. Restart the server", ks.Name, strings.Join(added, ", "))}
 }
 
 // noteOptions notes table options that harm the keyspace.
