@@ -144,8 +144,7 @@ func (a *adder) find(path []byte) (*ingest.Alias, *ingest.Fault, error) {
 		return alias, nil, nil
 	}
 	alias, err := a.resolve(path, head, tail)
-	var f *ingest.Fault
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*ingest.Fault](err); ok {
 		return nil, f, nil
 	}
 	return alias, nil, err

@@ -43,8 +43,8 @@ func (l *parser) parse() error {
 		line := rest[:end]
 		rest = rest[end+1:]
 		if err := l.line(line); err != nil {
-			var f *ingest.Fault
-			if !errors.As(err, &f) {
+			f, ok := errors.AsType[*ingest.Fault](err) // errors.As would allocate for each line
+			if !ok {
 				return err
 			}
 			l.w.Reject(f, line)

@@ -741,6 +741,39 @@ func benchLines(series int) (data []byte, lines int) {
 	return b.Bytes(), lines
 }
 
+// TestFaultyLinesAllocateNothing guards a sender's cheapest way to keep a server busy: what a refused
+// line costs beyond those of which a block keeps a note.
+func TestFaultyLinesAllocateNothing(t *testing.T) {
+	p, reg := ingesttest.NewPipeline(&ingesttest.Recorder{}, nil)
+	l := newParser(protocol(p, DefaultConfig(), Options{Registerer: reg}), "test")
+	allocs := func(lines int) float64 {
+		block := bytes.Repeat([]byte("put m xx yy a=b\n"), lines)
+		return testing.AllocsPerRun(20, func() {
+			if _, err := l.Store(t.Context(), block); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	few, many := allocs(100), allocs(2100)
+	if perLine := (many - few) / 2000; perLine > 0.1 {
+		t.Errorf("a refused line allocates %.2f times", perLine)
+	}
+}
+
+func BenchmarkFaultyLines(b *testing.B) {
+	p, reg := ingesttest.NewPipeline(&ingesttest.Recorder{}, nil)
+	l := newParser(protocol(p, DefaultConfig(), Options{Registerer: reg}), "bench")
+	const lines = 4096
+	block := bytes.Repeat([]byte("put m xx yy a=b\n"), lines)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := l.Store(context.Background(), block); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/lines, "ns/line")
+}
+
 func BenchmarkLines(b *testing.B) {
 	for _, series := range []int{4000, 200000} {
 		b.Run(fmt.Sprintf("series=%d", series), func(b *testing.B) {
