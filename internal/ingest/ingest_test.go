@@ -373,6 +373,27 @@ func TestNamesAreBounded(t *testing.T) {
 	}
 }
 
+// A block ends after many inputs even if all are refused: whether the request has ended, or the server, is
+// looked at between blocks only.
+func TestBlockOfRefusedInputs(t *testing.T) {
+	p, _ := ingesttest.NewPipeline(&ingesttest.Recorder{}, nil)
+	w := p.NewWriter(p.Protocol("test"), "peer", 0)
+	for range 2 { // the next block counts anew
+		inputs := 0
+		if _, err := w.Ingest(t.Context(), 1, func() error {
+			for ; inputs < 1<<20 && !w.Full(); inputs++ {
+				w.Count(ingest.BadTag)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if want := 8 * ingest.BlockSamples; inputs != want {
+			t.Errorf("the block ended after %d inputs, want %d", inputs, want)
+		}
+	}
+}
+
 // A block ends before the names of its new series make a huge record of the log.
 func TestBlockOfLongNames(t *testing.T) {
 	r := &ingesttest.Recorder{}

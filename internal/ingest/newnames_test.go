@@ -98,9 +98,24 @@ func TestNewNamesDelayNobody(t *testing.T) {
 		if _, _, err := sendNew(t.Context(), w, 100, 100, false); err != ingest.ErrBusy {
 			t.Errorf("one more sender of new names, after a second: %v", err)
 		}
+		ctx, leave := context.WithCancel(t.Context())
+		left, before := make(chan error, 1), indexing.Load()
+		go func() {
+			_, _, err := sendNew(ctx, p.NewWriter(p.Protocol("test"), "127.0.0.4", 0), 102, 100, false)
+			left <- err
+		}()
+		synctest.Wait()
+		leave()
+		synctest.Wait()
+		if n := indexing.Load() - before; n != 0 || len(left) != 1 {
+			t.Errorf("a sender leaves while it waits: %d of its blocks are indexed, and it has %d answers", n, len(left))
+		}
 		close(release)
 		senders.Wait()
-		if n := r.SeriesCount(); n != 40*200+100+1 {
+		if err := <-left; err != context.Canceled {
+			t.Errorf("a sender that left while it waited: %v", err)
+		}
+		if n := r.SeriesCount(); n != 40*200+100+100+1 {
 			t.Errorf("%d series are stored", n)
 		}
 		if n := ingesttest.Counters(t, reg, "varve_ingest_waits_total")["names"]; n < 38 {
