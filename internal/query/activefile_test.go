@@ -161,3 +161,33 @@ func testWithoutASlot(t *testing.T) {
 		t.Errorf("%+v, %v", named, err)
 	}
 }
+
+// The file does not name a query that has ended, also if that was just before it was to be written down, and its
+// slot is free again.
+func TestActiveFileForgets(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "active-queries")
+	f, _, err := OpenActiveFile(path, 1, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, endsFirst := range []bool{false, true} {
+		e := f.begin(time.Now(), time.Now().Add(-activeAfter), &Request{Text: "q"})
+		f.due(time.Now())
+		if endsFirst {
+			e.end()
+			e.write()
+		} else {
+			e.write()
+			e.end()
+		}
+		file, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if named, err := readActive(file); err != nil || len(named) > 0 || len(f.free) != 1 {
+			t.Errorf("ended before it was written down: %v: %d named, %d slots free, %v", endsFirst, len(named), len(f.free), err)
+		}
+		file.Close()
+	}
+}

@@ -2,6 +2,7 @@ package query
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -105,6 +106,33 @@ func TestBucketsOfBothTypes(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%s: %s, want %s", host, got, want)
+		}
+		l.Release()
+	}
+}
+
+// Buckets take memory of the query, of one series and of both types.
+func TestBucketsWithoutMemory(t *testing.T) {
+	samples := reference.New(nil)
+	t.Cleanup(func() { samples.Close() })
+	many := make([]store.Bucket, 4096)
+	for i := range many {
+		many[i] = store.Bucket{StartMS: int64(i) * 60, StepMS: 60, Aggregate: model.Aggregate{Sum: 1, Count: 1}}
+	}
+	config := DefaultConfig()
+	config.MaxMemory = 4096 * bucketWords
+	f := fixtureOver(t, downsampled{samples, map[model.Type][]store.Bucket{model.TypeLong: many, model.TypeDouble: many}}, config)
+	f.store = samples
+	f.put("m", model.MustTags("h", "one"), sample{1, 1})
+	f.put("m", model.MustTags("h", "both"), sample{1, 1}, sample{1, 1.5})
+	s := f.session(t, t.Context())
+	defer s.Close(nil)
+	for host, n := range f.numbers(t, s, "m") {
+		l := s.Lease()
+		var to store.Buckets
+		var limit *store.LimitError
+		if err := s.AppendBuckets(&to, n, model.AllTime, model.AllStats, &l); !errors.As(err, &limit) || limit.Limit != "query.max_memory" || to.Len() > 0 {
+			t.Errorf("%s: %d buckets, %v", host, to.Len(), err)
 		}
 		l.Release()
 	}

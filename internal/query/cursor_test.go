@@ -68,6 +68,58 @@ func TestCursorEndsWithTheQuery(t *testing.T) {
 	}
 }
 
+// unreadable is a cursor that fails.
+type unreadable struct{ err error }
+
+func (c unreadable) Next() (*store.Block, error) { return nil, c.err }
+func (unreadable) Close()                        {}
+
+// A series that cannot be read is not taken for one without samples.
+func TestCursorFails(t *testing.T) {
+	want := errors.New("the disk is broken")
+	f := fixtureReadBy(t, DefaultConfig(), func(store.ReadOptions) store.Cursor { return unreadable{want} })
+	s := f.session(t, t.Context())
+	defer s.Close(nil)
+	cursor := s.Open(store.Series{}, store.ReadOptions{Range: model.AllTime})
+	defer cursor.Close()
+	if b, err := cursor.Next(); b != nil || err != want {
+		t.Errorf("%v, %v", b, err)
+	}
+	scan := Scan{Session: s, Into: &counter{session: s}}
+	if err := scan.Read(store.Series{}, model.AllTime); err != want {
+		t.Errorf("a scan: %v", err)
+	}
+}
+
+// long is a cursor over blocks of as many samples as a Scan reads before it counts them.
+type long struct{ left int }
+
+func (c *long) Next() (*store.Block, error) {
+	if c.left--; c.left < 0 {
+		return nil, nil
+	}
+	b := &store.Block{}
+	b.Times, b.Values = make([]int64, countEvery), make([]uint64, countEvery)
+	return b, nil
+}
+
+func (*long) Close() {}
+
+// A scan of a long series ends once it has read max_samples.
+func TestScanEndsAtTheLimit(t *testing.T) {
+	config := DefaultConfig()
+	config.MaxSamples = 2 * countEvery
+	c := &long{left: 10}
+	f := fixtureReadBy(t, config, func(store.ReadOptions) store.Cursor { return c })
+	s := f.session(t, t.Context())
+	defer s.Close(nil)
+	scan := Scan{Session: s, Into: &counter{session: s}}
+	var limit *store.LimitError
+	if err := scan.Read(store.Series{}, model.AllTime); !errors.As(err, &limit) || limit.Limit != "query.max_samples" || c.left != 7 {
+		t.Errorf("%v after %d blocks, want a refusal after 3", err, 10-c.left)
+	}
+}
+
 // Samples count once against the limit, however often they are counted.
 func TestScanCountsOnce(t *testing.T) {
 	f := newFixture(t, DefaultConfig())

@@ -23,7 +23,7 @@ const farUnit = 1 << 64
 
 // Add adds a double.
 func (s *Sum) Add(v float64) {
-	if near := s.near + v; !math.IsInf(near, 0) || math.IsInf(v, 0) || math.IsInf(s.near, 0) {
+	if near := s.near + v; !math.IsInf(near, 0) {
 		s.near = near
 		return
 	}

@@ -19,6 +19,9 @@ func TestSumsDoNotOverflowOnTheWay(t *testing.T) {
 		{[]float64{-large, -large, -large}, math.Inf(-1), -large},
 		{[]float64{large, large, 5}, math.Inf(1), large / 3 * 2},
 		{[]float64{large, math.Inf(1), -large}, math.Inf(1), math.Inf(1)},
+		{[]float64{math.Inf(-1), large, large, large}, math.Inf(-1), math.Inf(-1)},
+		{[]float64{math.Inf(1), large, 1, math.Inf(-1)}, math.NaN(), math.NaN()},
+		{[]float64{large, large, math.NaN(), math.Inf(1)}, math.NaN(), math.NaN()},
 		{[]float64{math.Copysign(0, -1)}, 0, 0},
 		{[]float64{math.SmallestNonzeroFloat64, 2 * math.SmallestNonzeroFloat64, 0}, 3 * math.SmallestNonzeroFloat64, math.SmallestNonzeroFloat64},
 	} {
@@ -40,4 +43,6 @@ func TestSumsDoNotOverflowOnTheWay(t *testing.T) {
 	}
 }
 
-func near(a, b float64) bool { return a == b || math.Abs(a-b) <= 1e-15*math.Abs(b) }
+func near(a, b float64) bool {
+	return a == b || math.IsNaN(a) && math.IsNaN(b) || math.Abs(a-b) <= 1e-15*math.Abs(b)
+}
