@@ -48,6 +48,20 @@ func TestOneTaskAmongMany(t *testing.T) {
 	}
 }
 
+// Targets that a changed task no longer has count no more, and their metric is no longer watched.
+func TestTaskWithFewerTargets(t *testing.T) {
+	l := unwatched(keepNothing)
+	for _, targets := range []int{5, 2} {
+		task := manyTargets(0, targets, func(_, k int) string { return fmt.Sprint(k) })
+		if _, err := l.Watch(t.Context(), task, nil); err != nil {
+			t.Fatal(err)
+		}
+		if len(l.sources) != targets || l.watched != targets {
+			t.Errorf("%d sources, %d targets, want %d", len(l.sources), l.watched, targets)
+		}
+	}
+}
+
 // A batch of late samples takes memory for some notes, and time for some, however many targets
 // read its metric.
 func TestNotesOfManyTargets(t *testing.T) {

@@ -443,6 +443,9 @@ func TestAboutATimeline(t *testing.T) {
 	for _, body := range []string{`{}`, `{"retention":null}`, `{"retention":-1}`, `{"retention":"1d"}`, `{"retention":9223372036854775807}`} {
 		s.wantPart(400, "retention", "POST", "/x/retention", body)
 	}
+	for _, ms := range []string{"-1", "9223372036855", "18446744073710"} { // the last one would be 0.4 ms in 64 bits of nanoseconds
+		s.wantPart(400, ms+`, but must be a whole number of milliseconds from 0, for ever, to 9223372036854`, "POST", "/x/retention", `{"retention":`+ms+`}`)
+	}
 	s.wantPart(200, `"retention":86400000,`, "POST", "/x/retention", `{"retention":86400000}`)
 	s.want(200, `{"events":[],"end":true}`, "GET", "/x/events", "")
 }
