@@ -490,9 +490,17 @@ func TestLimits(t *testing.T) {
 }
 
 // A stuckSpool has events that cannot be stored now.
-type stuckSpool struct{ *timeline.Engine }
+type stuckSpool struct {
+	*timeline.Engine
+	events int // that it took
+}
 
-func (stuckSpool) Flush(ctx context.Context) error {
+func (s *stuckSpool) Append(ctx context.Context, events []timeline.Addressed) (timeline.Result, error) {
+	s.events += len(events)
+	return s.Engine.Append(ctx, events)
+}
+
+func (*stuckSpool) Flush(ctx context.Context) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
@@ -500,8 +508,12 @@ func (stuckSpool) Flush(ctx context.Context) error {
 // A delete does not wait for events in the spool, which may be those of other timelines.
 func TestDeleteBesideSpool(t *testing.T) {
 	s := serve(t)
-	s.api.spool = stuckSpool{s.api.engine}
+	spool := &stuckSpool{Engine: s.api.engine}
+	s.api.spool = spool
 	s.want(200, `{"accepted":1,"rejected":[],"ids":["x"]}`, "POST", "/a/events", `{"time":1,"id":"x","data":1}`)
+	if spool.events != 1 {
+		t.Errorf("the spool took %d events, want 1", spool.events)
+	}
 	s.want(204, "", "DELETE", "/a/events?id=x", "")
 	s.want(200, `{"events":[],"end":true}`, "GET", "/a/events", "")
 	s.want(204, "", "DELETE", "/a", "")
