@@ -480,6 +480,29 @@ func TestSearchIsBounded(t *testing.T) {
 	}
 }
 
+// TestSearchAtTheEdgeOfAWindow: the search finds a header that ends where a window does, or before or after that.
+func TestSearchAtTheEdgeOfAWindow(t *testing.T) {
+	const from = segmentHeaderSize
+	for _, at := range []int{from, from + windowBytes - recordHeaderSize - 1, from + windowBytes - recordHeaderSize,
+		from + windowBytes - recordHeaderSize + 1, from + windowBytes - 1, from + windowBytes, from + 2*windowBytes - recordHeaderSize} {
+		file := make([]byte, from+2*windowBytes)
+		frame(file[at:], 1, len(file)-at-recordHeaderSize)
+		binary.LittleEndian.PutUint32(file[at+atDurable:], segmentHeaderSize)
+		binary.LittleEndian.PutUint16(file[at+atCheck:], uint16(crc32.Update(seed(1, int64(at)), castagnoli, file[at:at+atCheck])))
+		fsys := vfs.NewMem()
+		writeFile(t, fsys, "segment", file)
+		f, err := fsys.Open(fsys.PathJoin(testDir, "segment"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := newScanner(window{name: "segment", size: int64(len(file)), file: f}, 1, unsealed)
+		if got, _, err := s.candidate(from); got != int64(at) || err != nil {
+			t.Errorf("header at %d: found at %d, %v", at, got, err)
+		}
+		f.Close()
+	}
+}
+
 // goldenLog is what the files in testdata/golden hold.
 func goldenLog(t testing.TB) (*vfs.MemFS, []entry) {
 	fsys := vfs.NewMem()

@@ -89,6 +89,28 @@ func TestRecordedFunctions(t *testing.T) {
 	})
 }
 
+// TestConstantSeries: what has no recorded case. graphite-web takes 0 where it would divide by 0, and a bool for
+// a number of points.
+func TestConstantSeries(t *testing.T) {
+	for target, want := range map[string]string{
+		"minMax(constantLine(5))":             "0.0",
+		"movingAverage(constantLine(5),true)": "5.0",
+	} {
+		body, _, err := answer(&memory{}, url.Values{"target": {target}, "format": {"raw"}, "from": {"-2min"}})
+		if err != nil {
+			t.Errorf("%s: %v", target, err)
+			continue
+		}
+		_, values, _ := strings.Cut(strings.TrimSpace(string(body)), "|")
+		for value := range strings.SplitSeq(values, ",") {
+			if value != want {
+				t.Errorf("%s: %s, want %s", target, body, want)
+				break
+			}
+		}
+	}
+}
+
 func answer(m *memory, form url.Values) (body []byte, contentType string, err error) {
 	r, err := Parse(form, graphitetest.Clock, time.UTC)
 	if err != nil {

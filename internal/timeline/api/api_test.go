@@ -489,26 +489,21 @@ func TestLimits(t *testing.T) {
 	s.wantPart(400, "limit bytes of an unpacked body of 2000", "POST", "/a/events", pack(t, strings.Repeat(" ", 2001)), "Content-Encoding: gzip")
 }
 
-// A stuckSpool has events that cannot be stored now.
-type stuckSpool struct {
+// A countingSpool counts the events that it gets.
+type countingSpool struct {
 	*timeline.Engine
-	events int // that it took
+	events int
 }
 
-func (s *stuckSpool) Append(ctx context.Context, events []timeline.Addressed) (timeline.Result, error) {
+func (s *countingSpool) Append(ctx context.Context, events []timeline.Addressed) (timeline.Result, error) {
 	s.events += len(events)
 	return s.Engine.Append(ctx, events)
 }
 
-func (*stuckSpool) Flush(ctx context.Context) error {
-	<-ctx.Done()
-	return ctx.Err()
-}
-
-// A delete does not wait for events in the spool, which may be those of other timelines.
-func TestDeleteBesideSpool(t *testing.T) {
+// Events go to the spool, and deletes to the store.
+func TestEventsGoToTheSpool(t *testing.T) {
 	s := serve(t)
-	spool := &stuckSpool{Engine: s.api.engine}
+	spool := &countingSpool{Engine: s.api.engine}
 	s.api.spool = spool
 	s.want(200, `{"accepted":1,"rejected":[],"ids":["x"]}`, "POST", "/a/events", `{"time":1,"id":"x","data":1}`)
 	if spool.events != 1 {
