@@ -196,19 +196,15 @@ func (c Config) further() (all []namedCluster) {
 // of their settings. Whoever else gets one of them shares its data with this store.
 func (c Config) Beside() iter.Seq2[string, string] {
 	return func(yield func(key, keyspace string) bool) {
-		if c.MetaCluster.Used() && shareHost(c.MetaCluster.Hosts, c.Hosts) && !yield("meta_cluster", c.MetaCluster.Keyspace) {
+		if c.MetaCluster.Used() && cql.ShareHost(c.MetaCluster.Hosts, c.Hosts) && !yield("meta_cluster", c.MetaCluster.Keyspace) {
 			return
 		}
 		for _, f := range c.further() {
-			if shareHost(f.session.Hosts, c.Hosts) && !yield(f.key, f.session.Keyspace) {
+			if cql.ShareHost(f.session.Hosts, c.Hosts) && !yield(f.key, f.session.Keyspace) {
 				return
 			}
 		}
 	}
-}
-
-func shareHost(a, b []string) bool {
-	return slices.ContainsFunc(a, func(host string) bool { return slices.Contains(b, host) })
 }
 
 // furtherTLS reports whether connections to a further cluster are encrypted.
@@ -255,7 +251,7 @@ func (c Config) LayoutOf(name string) string {
 // address and name of a further keyspace.
 func (c Config) CheckLayout() error {
 	for _, f := range c.further() {
-		same := f.session.Keyspace == c.Keyspace && shareHost(f.session.Hosts, c.Hosts)
+		same := f.session.Keyspace == c.Keyspace && cql.ShareHost(f.session.Hosts, c.Hosts)
 		if same && f.layout != layout.Default {
 			return fmt.Errorf("keyspace %s belongs to %s in the settings, whose tables have layout %s; this command supports only layout %s", c.Keyspace, f.name, f.layout, layout.Default)
 		}

@@ -22,6 +22,16 @@ func TestTenantKeyspaces(t *testing.T) {
 		"a read cluster": {func(c *CassandraConfig) {
 			c.ReadClusters = []cassandra.ReadCluster{{Name: "old", ClusterConfig: at("10.0.0.1")}}
 		}, "cassandra.read_clusters[0].keyspace"},
+		"a read cluster, with its port": {func(c *CassandraConfig) {
+			c.ReadClusters = []cassandra.ReadCluster{{Name: "old", ClusterConfig: at("10.0.0.1:9042")}}
+		}, "cassandra.read_clusters[0].keyspace"},
+		"a read cluster, in upper case": {func(c *CassandraConfig) {
+			c.Hosts = []string{"db1:9042"}
+			c.ReadClusters = []cassandra.ReadCluster{{Name: "old", ClusterConfig: at("DB1")}}
+		}, "cassandra.read_clusters[0].keyspace"},
+		"a read cluster at another port": {func(c *CassandraConfig) {
+			c.ReadClusters = []cassandra.ReadCluster{{Name: "old", ClusterConfig: at("10.0.0.1:9043")}}
+		}, ""},
 		"a read cluster elsewhere": {func(c *CassandraConfig) {
 			c.ReadClusters = []cassandra.ReadCluster{{Name: "old", ClusterConfig: at("10.0.0.8")}}
 		}, ""},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -156,6 +157,22 @@ func splitHost(s string) (host string, port int, err error) {
 		return "", 0, fmt.Errorf("%q: want an address, or address:port", s)
 	}
 	return host, port, nil
+}
+
+// ShareHost reports whether two lists of hosts have one in common, however it is written.
+func ShareHost(a, b []string) bool {
+	return slices.ContainsFunc(a, func(one string) bool {
+		return slices.ContainsFunc(b, func(other string) bool { return fullHost(one) == fullHost(other) })
+	})
+}
+
+// fullHost returns an address in lower case, with its port.
+func fullHost(s string) string {
+	host, port, err := splitHost(s)
+	if err != nil {
+		return s
+	}
+	return net.JoinHostPort(strings.ToLower(host), strconv.Itoa(port))
 }
 
 func parseConsistency(s string) (gocql.Consistency, error) {
