@@ -11,7 +11,8 @@ import (
 // says whether the next one is there as a whole, so that a reader can have it without waiting.
 //
 // The large buffers belong to all connections together. One is taken only for what has come
-// already: otherwise each connection that has once been busy would keep one while it is idle.
+// already: otherwise each connection that has once been busy would keep one while it is idle, or while
+// it waits for a turn of its [Pace].
 type inbound struct {
 	own   []byte // the small buffer
 	large *[mostInbound]byte
@@ -33,7 +34,7 @@ var largeInbounds = sync.Pool{New: func() any { return new([mostInbound]byte) }}
 // A source is what an inbound reads from.
 type source interface {
 	readMetered(p []byte) (int, error)
-	more() bool // a read would not wait; a guess
+	more() bool // a read would not wait, for the client or for a turn; a guess
 }
 
 // next gives bytes of one record at most, and reads more if there are none.

@@ -28,15 +28,16 @@ type Pace struct {
 
 const (
 	// paceFree is the debt up to which a connection is read at once. Bytes of a body that no
-	// handler has read yet count as debt, so this is also how far reading may be ahead.
+	// handler has read yet count as debt, so this is also how far reading may be ahead, but for one
+	// piece.
 	paceFree = 64 << 10
 
 	// paceMost is the largest debt of a connection that has no request. It is more than flow control
 	// lets a client send for requests that were refused meanwhile: 1 MiB in net/http.
 	paceMost = 1<<20 + 4*paceFree
 
-	// A turn lasts paceTurn and allows one read of at most pacePiece, which is 1 MiB per second:
-	// 80,000 of the smallest frames, which take about 0.15 seconds of CPU.
+	// A turn allows one read of at most pacePiece and lasts paceTurn, or less for a smaller one, which
+	// is 1 MiB per second: 80,000 of the smallest frames, which take about 0.15 seconds of CPU.
 	paceTurn  = 16 * time.Millisecond
 	pacePiece = 16 << 10
 
@@ -116,11 +117,11 @@ func (m *Meter) read(p []byte, fill func([]byte) (int, error)) (int, error) {
 		}
 		return 0, net.ErrClosed
 	}
+	p = p[:min(int64(len(p)), max(paceFree-owed, 0)+pacePiece)]
 	if owed > paceFree {
-		if err := m.wait(); err != nil {
+		if err := m.wait(paceTurn * time.Duration(len(p)) / pacePiece); err != nil {
 			return 0, err
 		}
-		p = p[:min(len(p), pacePiece)]
 	}
 	n, err := fill(p)
 	m.debt.Add(int64(n))
@@ -143,8 +144,12 @@ func (m *Meter) settle(now time.Time) int64 {
 	}
 }
 
-// wait waits until the debt is at most paceFree, or until the connection has a turn.
-func (m *Meter) wait() error {
+// waiting reports whether a read would wait for credit or a turn.
+func (m *Meter) waiting() bool { return m != nil && m.debt.Load() > paceFree }
+
+// wait waits until the debt is at most paceFree, or until the connection has a turn, which lasts as
+// long as given.
+func (m *Meter) wait(turn time.Duration) error {
 	m.waits.Store(true)
 	defer m.waits.Store(false)
 	for m.debt.Load() > paceFree { // else it was credited meanwhile
@@ -153,7 +158,7 @@ func (m *Meter) wait() error {
 		case <-m.closed:
 			return net.ErrClosed
 		case m.pace.turn <- struct{}{}:
-			time.AfterFunc(paceTurn, func() { <-m.pace.turn })
+			time.AfterFunc(turn, func() { <-m.pace.turn })
 			count(m.pace.Paced)
 			return nil
 		}

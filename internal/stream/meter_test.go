@@ -20,28 +20,43 @@ func metered(p *Pace, debt int64) *Meter {
 // readAll is a connection that fills every read.
 func readAll(p []byte) (int, error) { return len(p), nil }
 
-// A connection that owes more than is free is read at the pace. Once it is credited, it is read at
-// full speed again.
+// A connection that owes more than is free is read at the pace, whatever the size of the reads. Once
+// it is credited, it is read at full speed again, but not further ahead than it may be.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := metered(NewPace(), paceFree+1)
-		began, read := time.Now(), 0
-		for range 64 {
-			n, err := m.read(make([]byte, 1<<20), readAll)
-			if err != nil {
-				t.Fatal(err)
+		m.Begin() // so that it may owe more
+		for _, size := range []int{1 << 20, firstInbound} {
+			reads := 1 << 20 / min(size, pacePiece)
+			began, read := time.Now(), 0
+			for range reads {
+				n, err := m.read(make([]byte, size), readAll)
+				if err != nil {
+					t.Fatal(err)
+				}
+				read += n
 			}
-			read += n
-		}
-		if took := time.Since(began); read != 1<<20 || took != 63*paceTurn {
-			t.Errorf("%d bytes in %v, want 1 MiB in %v", read, took, 63*paceTurn)
+			turn := paceTurn * 64 / time.Duration(reads)
+			if took := time.Since(began); read != 1<<20 || took != 64*paceTurn-turn {
+				t.Errorf("%d bytes in %v, want 1 MiB in %v", read, took, 64*paceTurn-turn)
+			}
+			time.Sleep(turn)
 		}
 		m.Credit(int(m.debt.Load()))
-		began = time.Now()
-		if n, err := m.read(make([]byte, 1<<20), readAll); n != 1<<20 || err != nil || time.Since(began) != 0 {
+		began := time.Now()
+		if n, err := m.read(make([]byte, 1<<20), readAll); n != paceFree+pacePiece || err != nil || time.Since(began) != 0 {
 			t.Errorf("%d bytes in %v, %v", n, time.Since(began), err)
 		}
 	})
+}
+
+// A connection that waits for its turn holds no large buffer meanwhile, though more has come.
+func TestPacedReadsAreSmall(t *testing.T) {
+	for debt, want := range map[int64]bool{paceFree: true, paceFree + 1: false} {
+		if got := metered(NewPace(), debt).conn.more(); got != want { // without a socket, more has come for all it knows
+			t.Errorf("with a debt of %d: %t", debt, got)
+		}
+	}
 }
 
 // Credit, or the end of its connection, wakes a reader that waits for its turn.

@@ -2,5 +2,5 @@
 
 package stream
 
-// more cannot tell here.
-func (c *Conn) more() bool { return true }
+// more cannot tell here what has come.
+func (c *Conn) more() bool { return !c.meter.Load().waiting() }

@@ -4,8 +4,11 @@ package stream
 
 import "syscall"
 
-// more reports whether something has come that was not read, or the connection has ended.
+// more reports whether something has come that may be read now, or the connection has ended.
 func (c *Conn) more() bool {
+	if c.meter.Load().waiting() {
+		return false
+	}
 	socket, ok := c.Conn.(syscall.Conn)
 	if !ok {
 		return true
