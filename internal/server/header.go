@@ -81,6 +81,10 @@ func (c *httpConn) refuseHeader() {
 	c.Linger()
 }
 
-// manyHeaders reports whether a request has too many headers. They were read either together with
-// the end of the previous request or in one piece with their own end.
-func manyHeaders(r *http.Request) bool { return len(r.Header) > maxHeaderLines }
+// isLarge reports whether the header of a request is too large. With HTTP/1, it can only have too
+// many lines, which were read either together with the end of the previous request or in one piece
+// with their own end: httpConn.Read has bounded the rest. HTTP/2 compresses headers, and net/http
+// bounds them less strictly.
+func isLarge(r *http.Request) bool {
+	return len(r.Header) > maxHeaderLines || r.ProtoMajor >= 2 && headerSize(r) > int(maxHeader)
+}

@@ -107,10 +107,10 @@ func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// admit answers 431 to a request with too many headers and 403 to one that its
+// admit answers 431 to a request with too large a header and 403 to one that its
 // origin does not allow, and reports whether the request goes on.
 func (rt *router) admit(rw *response, routed bool) bool {
-	if manyHeaders(rw.request) {
+	if isLarge(rw.request) {
 		rt.metrics.largeHeaders.Inc()
 		rw.Header().Set("Connection", "close")
 		rw.refuse(http.StatusRequestHeaderFieldsTooLarge, headerFault)

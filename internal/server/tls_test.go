@@ -251,20 +251,26 @@ func TestHeaderOverTLS(t *testing.T) {
 	ca := tlstest.NewAuthority(t)
 	s, _ := secured(t, ca, withRoutes(route("GET", "/hello", hello)))
 	for _, second := range []bool{false, true} {
-		r, err := http.NewRequest("GET", "https://"+s.Addr("http")+"/hello", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range 2 * maxHeaderLines {
-			r.Header.Set(fmt.Sprint("H", i), "x")
-		}
-		response, err := client(t, ca.Client(""), second).Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		response.Body.Close()
-		if response.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
-			t.Errorf("HTTP/2 %t: %s", second, response.Status)
+		for _, tc := range []struct{ lines, size, want int }{
+			{2 * maxHeaderLines, 1, http.StatusRequestHeaderFieldsTooLarge},
+			{10, int(maxHeader) / 8, http.StatusRequestHeaderFieldsTooLarge},
+			{10, int(maxHeader) / 11, http.StatusOK},
+		} {
+			r, err := http.NewRequest("GET", "https://"+s.Addr("http")+"/hello", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range tc.lines {
+				r.Header.Set(fmt.Sprint("H", i), strings.Repeat("x", tc.size))
+			}
+			response, err := client(t, ca.Client(""), second).Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response.Body.Close()
+			if response.StatusCode != tc.want {
+				t.Errorf("HTTP/2 %t, %d lines of %d bytes: %s", second, tc.lines, tc.size, response.Status)
+			}
 		}
 	}
 }
