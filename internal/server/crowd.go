@@ -16,16 +16,33 @@ import (
 // waits until the client's flow control lets it. So that such requests count too, their handlers
 // wait for that themselves. It costs an empty frame for each answer, so they do it only if there are
 // enough connections for a crowd.
+//
+// A connection of HTTP/2 with one request takes two to four times the memory of one of HTTP/1: it
+// has more goroutines and buffers, and holds what has arrived of a body that waits. So a crowd limits
+// these connections too. At the limit, a handshake offers HTTP/1.1 only.
 type crowd struct {
 	limit  int64 // of requests; beyond it each connection has only one
 	inside atomic.Int64
-	conns  atomic.Int64 // of HTTP/2
+	most   int64        // of conns
+	conns  atomic.Int64 // of HTTP/2, and handshakes in which it was offered
 }
 
 // crowdOf returns the crowd of a listener with a limit of connections.
 func crowdOf(connections int) *crowd {
-	return &crowd{limit: max(http2Streams, int64(connections)/4)}
+	return &crowd{limit: max(http2Streams, int64(connections)/4), most: max(http2Streams, int64(connections)/8)}
 }
+
+// join reports whether there may be another connection of HTTP/2. If so, quit must follow.
+func (c *crowd) join() bool {
+	ok := c.conns.Add(1) <= c.most
+	if !ok {
+		c.quit()
+	}
+	return ok
+}
+
+// quit records that a connection has ended, or that a handshake has not led to one.
+func (c *crowd) quit() { c.conns.Add(-1) }
 
 // requestsKey is the key of the number of a connection's requests in their context.
 type requestsKey struct{}
@@ -36,13 +53,8 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 
 // note is net/http's hook for changes of a connection's state.
 func (c *crowd) note(nc net.Conn, state http.ConnState) {
-	if _, first := nc.(*httpConn); !first {
-		switch state {
-		case http.StateNew:
-			c.conns.Add(1)
-		case http.StateClosed:
-			c.conns.Add(-1)
-		}
+	if _, first := nc.(*httpConn); !first && state == http.StateClosed {
+		c.quit()
 	}
 	note(nc, state)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,14 +14,45 @@ import (
 	"varve/internal/stream"
 )
 
-// shake performs the handshake of a connection, and returns the protocol that the client has
-// chosen. ok is false if the handshake fails. ctx ends when the listener is closed.
-func (l *httpListener) shake(ctx context.Context, c *stream.Conn) (protocol string, ok bool) {
-	if err := c.Handshake(ctx); err != nil {
+// shake performs the handshake of a connection, and returns the protocol that was chosen. A
+// connection of HTTP/2 has joined the crowd. ok is false if the handshake fails. ctx ends when the
+// listener is closed.
+func (l *httpListener) shake(ctx context.Context, c *stream.Conn, all *crowd) (protocol string, ok bool) {
+	o := &offer{crowd: all}
+	defer func() {
+		if o.joined && (!ok || protocol != http2) {
+			all.quit()
+		}
+	}()
+	if err := c.Handshake(context.WithValue(ctx, offerKey{}, o)); err != nil {
 		answerPlain(c, err)
 		return "", false
 	}
 	return c.TLS().ConnectionState().NegotiatedProtocol, ctx.Err() == nil
+}
+
+// An offer is whether a handshake offers HTTP/2.
+type offer struct {
+	crowd  *crowd
+	joined bool
+}
+
+// offerKey is the key of the offer in the context of a handshake.
+type offerKey struct{}
+
+// offering returns a choice between two configurations, of which only that which is not given here
+// offers HTTP/2. It is [tls.Config.GetConfigForClient].
+func offering(first *tls.Config) func(*tls.ClientHelloInfo) (*tls.Config, error) {
+	return func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		o, _ := hello.Context().Value(offerKey{}).(*offer)
+		if o == nil || !slices.Contains(hello.SupportedProtos, http2) {
+			return nil, nil
+		}
+		if o.joined = o.joined || o.crowd.join(); !o.joined {
+			return first, nil
+		}
+		return nil, nil
+	}
 }
 
 // http2Backlog is half of what the flow control of net/http allows HTTP/2 clients to have in
@@ -36,8 +68,11 @@ func boundBacklog(c *stream.Conn) {
 	}
 }
 
-// http2 is the name of HTTP/2 in a handshake.
-const http2 = "h2"
+// The names of HTTP/2 and of HTTP/1.1 in a handshake.
+const (
+	http2 = "h2"
+	http1 = "http/1.1"
+)
 
 // noteHTTP2 is note for an HTTP/2 connection, which is busy while any of its requests is.
 func noteHTTP2(c *stream.Conn, state http.ConnState) {

@@ -149,7 +149,7 @@ func (s *Server) newWeb(requests context.Context, name string, limit int, m *met
 		Handler:           rt,
 		ReadHeaderTimeout: s.config.ReadHeaderTimeout,
 		IdleTimeout:       s.config.IdleTimeout,
-		MaxHeaderBytes:    2 * int(maxHeader), // httpConn.Read is stricter, and counts
+		MaxHeaderBytes:    2 * int(maxHeader), // httpConn.Read and isLarge are stricter, and count
 		ErrorLog:          slog.NewLogLogger(httpLog{s.log.Handler()}, slog.LevelWarn),
 		ConnState:         rt.crowd.note,
 		ConnContext:       withConn,
@@ -191,7 +191,7 @@ func (w *web) serve() error {
 
 // serveTLS performs the handshake. net/http speaks HTTP/2 only on connections that are *tls.Conn.
 func (w *web) serveTLS(ctx context.Context, c *stream.Conn) net.Conn {
-	protocol, ok := w.listener.shake(ctx, c)
+	protocol, ok := w.listener.shake(ctx, c, w.router.crowd)
 	switch {
 	case !ok:
 		return nil

@@ -157,7 +157,10 @@ func loadKeys(c TLSConfig) (*keys, error) {
 		own.SessionTicketsDisabled = true
 	}
 	k := &keys{web: own.Clone(), lines: own, file: c.CertFile, begins: pair.Leaf.NotBefore, expires: pair.Leaf.NotAfter}
-	k.web.NextProtos = []string{http2, "http/1.1"}
+	k.web.NextProtos = []string{http2, http1}
+	first := own.Clone()
+	first.NextProtos = []string{http1}
+	k.web.GetConfigForClient = offering(first)
 	digest.Sum(k.digest[:0])
 	return k, nil
 }
