@@ -4,15 +4,18 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/binary"
+	"io"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
 
-// http2Frame is a frame of HTTP/2 with less than 256 bytes, on a stream below 256.
+// http2Frame is a frame of HTTP/2 on a stream below 256.
 func http2Frame(kind, flags, stream byte, payload string) string {
-	return string([]byte{0, 0, byte(len(payload)), kind, flags, 0, 0, 0, stream}) + payload
+	n := len(payload)
+	return string([]byte{byte(n >> 16), byte(n >> 8), byte(n), kind, flags, 0, 0, 0, stream}) + payload
 }
 
 // Frames of HTTP/2 that ask for nothing keep nobody out, and the server is done with them soon
@@ -66,6 +69,44 @@ func floodHTTP2(ctx context.Context, address string, config *tls.Config, first, 
 	for err == nil {
 		_, err = c.Write([]byte(more))
 	}
+}
+
+// Many connections of HTTP/2 with one request each, which has a large header and half a body, take little
+// memory: further ones speak HTTP/1.1.
+func TestHTTP2Crowd(t *testing.T) {
+	w, s := guardSecured(t)
+	const (
+		data, headers, more = 0, 1, 9
+		endHeaders          = 4
+		fields              = "\x83\x87\x41\x01x\x44\x12/api/v1/datapoints"
+		large               = "\x00\x01x\x7f\x81\x6d" // a header x with a value of 14,080 bytes
+	)
+	value := strings.Repeat("v", 14_080)
+	half := "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + http2Frame(4, 0, 0, "") + http2Frame(headers, 0, 1, fields+large+value) +
+		http2Frame(more, endHeaders, 1, large+value) + strings.Repeat(http2Frame(data, 0, 1, strings.Repeat(" ", 15_000)), 4)
+	config := s.CA.Client("collector-1")
+	config.NextProtos = []string{"h2", "http/1.1"}
+	config.ServerName, _, _ = net.SplitHostPort(w.HTTP)
+	w.under(300*mib, func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, max(*attackFor, 10*time.Second))
+		defer cancel()
+		var speak atomic.Int64
+		crowd(1500, func(int) {
+			plain, err := connectFrom(ctx, crowdAddress, w.HTTP)
+			if err != nil {
+				return
+			}
+			defer plain.Close()
+			c := tls.Client(plain.Conn, config)
+			if c.HandshakeContext(ctx) == nil && c.ConnectionState().NegotiatedProtocol == "h2" {
+				speak.Add(1)
+				go io.Copy(io.Discard, c)
+				c.Write([]byte(half))
+			}
+			<-ctx.Done()
+		})
+		t.Logf("%d connections spoke HTTP/2", speak.Load())
+	})
 }
 
 // Requests of HTTP/2 that are reset as soon as they are sent keep nobody out.
