@@ -580,7 +580,7 @@ func (s *shard) openUntil(r *record, endMS int64) (ref uint32, count int) {
 }
 
 // openFrom lists a block and all that are older, oldest first. A processor reads the blocks between one and that to
-// which it skips while it already reads the latter: all take a third of the time that one after the other
+// which it skips while it already reads the latter: all take about half of the time that one after the other
 // would.
 func (s *shard) openFrom(ref uint32, list []uint32) {
 	for at := len(list); at > 0; {

@@ -378,7 +378,7 @@ func TestNamesAreBounded(t *testing.T) {
 func TestBlockOfRefusedInputs(t *testing.T) {
 	p, _ := ingesttest.NewPipeline(&ingesttest.Recorder{}, nil)
 	w := p.NewWriter(p.Protocol("test"), "peer", 0)
-	for range 2 { // the next block counts anew
+	for range 2 { // the count begins again with the next block
 		inputs := 0
 		if _, err := w.Ingest(t.Context(), 1, func() error {
 			for ; inputs < 1<<20 && !w.Full(); inputs++ {

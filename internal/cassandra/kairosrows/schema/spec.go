@@ -329,7 +329,8 @@ func (ks *Keyspace) decideOwn(ctx context.Context, name, mine string) (string, e
 // *layout.ChangedError; likewise if a column was dropped or tables were added, see checkDropped and
 // checkAdded.
 //
-// Usually Confirm makes two reads at the configured consistency, and one of the schema. If the two
+// Usually Confirm makes two reads at the configured consistency, and one of the schema, or
+// two if tables were missing when the keyspace was opened. If the two
 // find a difference, it reads again at a quorum, since the replica that answered may be stale.
 func (ks *Keyspace) Confirm(ctx context.Context) error {
 	err := ks.checkDropped(ctx)
