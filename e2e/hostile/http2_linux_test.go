@@ -87,7 +87,7 @@ func TestHTTP2Crowd(t *testing.T) {
 	config := s.CA.Client("collector-1")
 	config.NextProtos = []string{"h2", "http/1.1"}
 	config.ServerName, _, _ = net.SplitHostPort(w.HTTP)
-	w.under(300*mib, func(ctx context.Context) {
+	w.under(200*mib, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, max(*attackFor, 10*time.Second))
 		defer cancel()
 		var speak atomic.Int64

@@ -28,8 +28,8 @@ import (
 type Config struct {
 	File string `yaml:"file" doc:"File with one line of JSON for each delete, export, backup, change of roll-ups or metadata, created or revoked token, and request that was refused for lack of the role admin. Each line says who did what. none turns the audit log off. Empty: audit.log in data_dir."`
 
-	MaxBytes int64 `tune:"max_bytes" default:"67108864"` // of a file, before it is put aside
-	MaxFiles int   `tune:"max_files" default:"8"`        // that were put aside
+	MaxBytes units.Bytes `tune:"max_bytes" default:"64MiB"` // of a file, before it is put aside
+	MaxFiles int         `tune:"max_files" default:"8"`     // that were put aside
 }
 
 // DefaultConfig returns the log in the data directory.
@@ -189,7 +189,7 @@ func (l *Log) write(line []byte) error {
 	if err := l.open(); err != nil {
 		return err
 	}
-	if l.size > 0 && l.size+int64(len(line)) > l.c.MaxBytes {
+	if l.size > 0 && l.size+int64(len(line)) > int64(l.c.MaxBytes) {
 		if err := l.turn(); err != nil {
 			l.log.Error("cannot rotate the audit log; it keeps growing", "error", err)
 		}
