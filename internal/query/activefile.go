@@ -26,7 +26,7 @@ type ActiveFile struct {
 
 	mu      sync.Mutex
 	free    []int                     // slots
-	waiting map[*activeEntry]struct{} // queries that are not written down yet
+	waiting map[*activeEntry]struct{} // queries that are not in the file yet
 	looking bool                      // look will be called
 }
 
@@ -37,10 +37,10 @@ type ActiveQuery struct {
 	Query  string    `json:"query"` // cut at activeText bytes
 }
 
-// activeAfter is how long a query runs before it is written down, and the time between two checks
-// of the running queries. The two writes cost a short query some 7 % of its CPU time, and a query
-// that uses up the memory runs for longer. A timer for each query would cost as much: setting the
-// one that fires first wakes a thread.
+// activeAfter is how long a query runs before it is recorded, and the interval between checks of
+// the running queries. Recording each short query would cost about 7 % of its CPU time, and a
+// query that exhausts the memory runs for longer than this. A timer for each query would cost as
+// much, because setting the timer that fires first wakes a thread.
 const activeAfter = 10 * time.Millisecond
 
 const (

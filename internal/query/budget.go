@@ -13,12 +13,12 @@ import (
 // queries in large pieces. It is safe for many goroutines.
 type budget struct {
 	max  int64
-	key  string // of the setting that max comes from
+	key  string // the setting that max comes from
 	used atomic.Int64
 
-	ctx     context.Context // of the query, while it waits for memory
+	ctx     context.Context // of the query; its end ends a wait for memory
 	session uint64          // its id
-	sender  netip.Prefix    // of it
+	sender  netip.Prefix    // of the query
 	engine  *Engine         // nil: only the query's own limit counts
 	granted atomic.Int64    // of the pool
 	lent    atomic.Bool     // a goroutine of the query has lent its slot

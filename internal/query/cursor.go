@@ -144,10 +144,11 @@ func (c *Scan) read(series store.Series, o store.ReadOptions) (rest *model.TimeR
 	}
 }
 
-// overflow returns the first run whose sum is needed but not finite, because it does not
-// fit a double or a sample is not finite; -1 if there is none. The samples may still have
-// a sum if they are read one by one, which those of buckets cannot be: without statistics,
-// this bucket and all later ones would count as one sample each.
+// overflow returns the first run whose sum is needed but not finite, -1 if there is none.
+// The sum does not fit a double, or a sample is not finite. Read then reads the samples of
+// the run one by one, which may still give a sum. It never does this for buckets, whose
+// samples are gone: without statistics, the bucket and all later ones would count as one
+// sample each.
 func (c *Scan) overflow(block *store.Block) int {
 	if c.Summary.Needs&model.StatSum != 0 && !block.Folded {
 		for i := range block.Stats {

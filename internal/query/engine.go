@@ -111,7 +111,7 @@ type Running struct {
 	Text    string
 	Client  string
 	Start   time.Time
-	Index   int    // of the metric of the request that is worked on
+	Index   int    // of the metric that the query computes now
 	Metric  string // its name, "" if the request has none
 	Series  int64
 	Samples int64
@@ -140,8 +140,8 @@ func (e *Engine) Running() []Running {
 // begun.
 func (e *Engine) Queued() int { return int(e.queued.Load()) }
 
-// Cancel ends a running query with ErrCancelled and reports whether it was
-// there.
+// Cancel ends a running query with ErrCancelled and reports whether the query
+// was running.
 func (e *Engine) Cancel(id uint64) bool {
 	e.mu.Lock()
 	s := e.running[id]

@@ -18,7 +18,8 @@ type Grid struct {
 	N       int
 }
 
-// Range is the time from the first instant of a grid, which has spans, to its last.
+// Range is the time from the first instant of a grid to its last. The grid must
+// have spans.
 func (g Grid) Range() model.TimeRange {
 	within := model.TimeRange{StartMS: g.StartMS, EndMS: math.MaxInt64}
 	if over, length := bits.Mul64(uint64(g.N), uint64(g.StepMS)); over == 0 && length <= uint64(math.MaxInt64)-uint64(g.StartMS) {
@@ -44,15 +45,14 @@ func (g Grid) final(ms int64) int64 {
 type Columns struct {
 	Count []int64 // always asked for; where it is 0, the others are, too
 	Sum   []float64
-	Min   []float64 // NaN if a sample is, as Max and Sum are; -0 is less than 0
+	Min   []float64 // NaN if a sample is NaN, like Max and Sum; -0 is less than 0
 	Max   []float64
 	First []float64
 	Last  []float64
 }
 
 // A GridFold aggregates numbers by the spans of grids, one number after the other. It
-// keeps its memory, which is that of one number, for the next one. It is used by one
-// goroutine.
+// reuses the memory of one number for the next one. It is used by one goroutine.
 type GridFold struct {
 	Scan
 	lease   *Lease
@@ -103,8 +103,8 @@ func (f *GridFold) fold(n Number) error {
 	return err
 }
 
-// merge adds the samples of a number of two types one by one, since statistics of one
-// may hold samples that do not count.
+// merge adds the samples of a number of two types one by one, since the statistics of
+// the long series may include samples that the double series overrides.
 func (f *GridFold) merge(n Number) error {
 	cursor := f.Session.OpenNumber(n, f.grid.Range())
 	defer cursor.Close()
@@ -123,7 +123,7 @@ func (f *GridFold) merge(n Number) error {
 	}
 }
 
-// begin makes the columns when there is a first sample.
+// begin makes the columns, at the first sample.
 func (f *GridFold) begin() error {
 	if f.columns.Count != nil {
 		return nil
@@ -217,7 +217,7 @@ func (f *GridFold) addLast(kind model.Kind, times []int64, values []uint64) {
 	}
 }
 
-// add adds samples of a span that follow those it has.
+// add adds samples to a span, after those that the span has.
 func (f *GridFold) add(span int, kind model.Kind, values []uint64) {
 	c, fresh := f.columns, f.columns.Count[span] == 0
 	if c.Sum != nil {

@@ -92,8 +92,8 @@ func (s *Session) metricNames(q store.NamesQuery, filter NamesFilter) ([]string,
 	return found, false, nil
 }
 
-// hasSeries selects with a limit of one series. The error that this limit is reached
-// also means yes. The error that another one is, as that of memory, does not.
+// hasSeries selects with a limit of one series. An error of this limit also means
+// yes; an error of another limit, such as memory, does not.
 func (s *Session) hasSeries(metric string, filter NamesFilter) (has bool, err error) {
 	const limitKey = "query.max_series"
 	for _, err := range s.choose(store.Selection{
@@ -119,7 +119,7 @@ func (s *Session) tagTexts(q store.NamesQuery, filter NamesFilter) ([]string, bo
 	if err != nil {
 		return nil, false, err
 	}
-	defer since(&s.trace.index, time.Now()) // what follows; SelectTags counts its own
+	defer since(&s.trace.index, time.Now()) // not of SelectTags, which counts its own time
 	var texts []string
 	for _, t := range tags {
 		switch {

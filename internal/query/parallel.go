@@ -9,13 +9,14 @@ import (
 
 // Parallel calls f for each of 0..n-1, in parallel if processors are free, and repeats the
 // call for an index until f reports that the work of this index is done. A call of f does
-// at least a part of its work, and returns when other queries are Due. Then all goroutines
+// at least a part of the work, and returns once the session is Due. Then all goroutines
 // end, and the goroutine of the session, which calls Parallel, gives other queries their
 // turn. doing describes the work of f in the error that a panic becomes.
 //
 // All queries together use as many goroutines as may compute at once, or as one query may
-// use alone if that is more. So those of a tenant stay within its part of the processors:
-// with as many goroutines for each query, four queries on eight processors would use 16.
+// use alone if that is more. So the queries of a tenant stay within the tenant's share of
+// the processors: if each query had as many goroutines of its own, four queries on eight
+// processors would use 16.
 func (s *Session) Parallel(n int, doing string, f func(i int) (done bool, err error)) error {
 	if n == 1 {
 		return s.alone(doing, f)
@@ -48,7 +49,7 @@ func (s *Session) Parallel(n int, doing string, f func(i int) (done bool, err er
 	}
 }
 
-// alone is Parallel for the work of one index, as most queries have it.
+// alone is Parallel for one index, which is all that most queries have.
 func (s *Session) alone(doing string, f func(i int) (done bool, err error)) error {
 	for {
 		done := false

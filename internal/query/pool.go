@@ -23,14 +23,15 @@ import (
 // for senders that have no more than that. While a query waits, the answers of clients that read slowly are ended, one in each
 // stuckTime (see Unsent): they could hold memory for hours.
 //
-// Only a limited number of queries can lend their slots. While further ones keep all slots and others wait
-// for one, one of them is refused after stuckTime: of the sender with the most in line, the one that began
-// last.
+// Only a limited number of queries can lend their slots. If the queries that wait for memory keep
+// all slots while others wait for a slot, one of the keepers is refused after stuckTime: of the
+// sender with the most queries in line, the one that began last.
 //
-// Queries with much work wait in the order in which they began, so that some end. If all of those that hold
-// memory wait for more, the one that began last is refused after stuckTime, unless the oldest could go on
-// with what others hold, such as answers that are being sent. A query that waits for a slot is not such
-// another if those that wait for memory have all slots.
+// Queries with much work wait in the order in which they began, so that some end. If all of those
+// that hold memory wait for more, the one that began last is refused after stuckTime, unless
+// others, such as answers that are being sent, hold enough memory for the oldest to continue.
+// Queries that wait for a slot do not count as such others while the queries that wait for memory
+// have all slots.
 type pool struct {
 	max     int64
 	maxWait atomic.Int64 // a time.Duration
@@ -62,8 +63,8 @@ const (
 // A want is memory that an owner asks for.
 type want struct {
 	bytes   int64
-	held    int64        // what the owner would have in all
-	session uint64       // that waits for it, 0 for the text of a request or an answer whose query has ended
+	held    int64        // what the owner would hold in total
+	session uint64       // the session that waits; 0 for the text of a request, or for an answer whose query has ended
 	sender  netip.Prefix // of the owner
 	keeps   bool         // the session keeps its slot while it waits
 }
@@ -81,7 +82,8 @@ func (p *pool) place(session uint64) (at int, there bool) {
 	return slices.BinarySearchFunc(p.line, session, func(w waiting, session uint64) int { return cmp.Compare(w.session, session) })
 }
 
-// reserve is the memory that is for small owners only. A pool in which it could not be used has none.
+// reserve is the memory that is for small owners only. A pool whose reserve
+// would be smaller than smallGrant has none.
 func (p *pool) reserve() int64 {
 	if r := p.max / reserveShare; r >= smallGrant {
 		return r
@@ -89,8 +91,8 @@ func (p *pool) reserve() int64 {
 	return 0
 }
 
-// modest is what a sender may have in all to be granted memory that other senders are not. A pool in
-// which a large owner could not use it has none.
+// modest is the most that a sender may hold, in total, to be granted memory that other senders are
+// refused. A pool in which this would be less than 4*grantBytes has no such memory.
 func (p *pool) modest() int64 {
 	if r := p.max / senderShare; r >= 4*grantBytes {
 		return r
@@ -101,8 +103,8 @@ func (p *pool) modest() int64 {
 // most is what large owners may have together, apart from those of modest senders.
 func (p *pool) most() int64 { return p.max - p.reserve() - p.modest() }
 
-// possible returns an error if an owner could not have the memory even if it were alone. It would
-// wait in vain, in front of younger ones.
+// possible returns an error if an owner could not have the memory even if it were alone. Such an
+// owner would wait in vain, ahead of younger ones.
 func (p *pool) possible(w want) error {
 	if w.held <= p.most() {
 		return nil
@@ -140,7 +142,7 @@ func (p *pool) acquire(ctx context.Context, w want) error {
 				return p.busy(w, fmt.Sprintf("%d queries hold all of it and wait for more, and this one began last", n))
 			}
 			if p.blocks(w) {
-				return p.busy(w, "the queries that wait for it have all slots, and others wait for one")
+				return p.busy(w, "the queries that wait for it keep all slots, and other queries wait for a slot")
 			}
 		case <-timer.C:
 			return p.busy(w, "none became free within query.max_wait of "+maxWait.String())
@@ -210,9 +212,9 @@ func (p *pool) change(sender netip.Prefix, n int64) {
 	}
 }
 
-// stuck returns how many sessions hold memory, if all of them wait for more and this is the one that
-// began last; otherwise 0, as when there may be memory by now, or when others hold enough for the oldest.
-// freed is what the session waits for.
+// stuck returns how many sessions hold memory, if all of them wait for more and this one began
+// last. It returns 0 otherwise, also if memory may have become free, or if others hold enough for
+// the oldest. freed is the channel that the session waits for.
 func (p *pool) stuck(session uint64, freed chan struct{}) int {
 	idle := p.idle()
 	p.mu.Lock()
@@ -243,9 +245,10 @@ func (p *pool) stuck(session uint64, freed chan struct{}) int {
 	return n
 }
 
-// blocks reports whether the session of w is to be refused because it keeps its slot: no query computes, others wait
-// for a slot, and of those that keep theirs it is the one that began last of the sender with the most in line. The
-// memory may be that of answers whose clients read slowly, for hours.
+// blocks reports whether the session of w is to be refused because it keeps its slot. That is so if
+// no query computes, others wait for a slot, and, of the sessions that wait for memory and keep
+// their slots, it is the last of the sender with the most in line. Without blocks they could wait
+// for hours: answers whose clients read slowly may hold the memory.
 func (p *pool) blocks(w want) bool {
 	if !w.keeps || !p.queued() || !p.idle() {
 		return false
@@ -341,7 +344,7 @@ func (e *Engine) mostLent() int64 {
 	return min(int64(e.config.Load().MaxQueued), e.pool.reserve()/smallGrant/2)
 }
 
-// lend waits for memory, and has the slot of the query used by another meanwhile.
+// lend waits for memory. Meanwhile another query uses the slot.
 func (b *budget) lend(ctx context.Context, w want) error {
 	e := b.engine
 	back, kept := b.lendSlot()
@@ -352,10 +355,11 @@ func (b *budget) lend(ctx context.Context, w want) error {
 	return e.slots.all.without(func() error { return e.pool.acquire(ctx, w) })
 }
 
-// lendSlot has the slot of a query that waits for something used by another query until back is called.
-// The query does not wait for a slot then: more queries than slots compute for a moment, until
-// some have had their turn. If several goroutines of a query wait, it lends its one slot once. kept says that
-// enough others have lent theirs.
+// lendSlot lets another query use the slot of a query that waits for something, until back is
+// called. After back, the query continues without waiting for a slot: for a moment more queries
+// than slots compute, until some have had their turn. If several goroutines of a query wait, the
+// query lends its one slot once. kept reports that the query keeps its slot, because enough others
+// have lent theirs.
 func (b *budget) lendSlot() (back func(), kept bool) {
 	e := b.engine
 	switch {
@@ -376,9 +380,10 @@ func (b *budget) lendSlot() (back func(), kept bool) {
 // storeTime is how long a query keeps its slot while it waits for a store on other machines.
 const storeTime = 20 * time.Millisecond
 
-// A storeWait lends the slot of a query while a call of the store takes longer than storeTime because it
-// waits for other machines. Where much of the memory is used, it does not: those that wait hold memory,
-// and new queries would need more. A nil *storeWait does nothing. It is used by one goroutine.
+// A storeWait lends the slot of a query while a call of the store takes longer than storeTime
+// because it waits for other machines. While much of the memory is used, it lends nothing: queries
+// that wait hold memory, and new queries would need more. A nil *storeWait does nothing. It is used
+// by one goroutine.
 type storeWait struct {
 	budget *budget
 	timer  *time.Timer
@@ -428,7 +433,8 @@ func (w *storeWait) lend() {
 	}
 }
 
-// end is called after each call of the store, and reports whether there was one. Calling it twice is allowed.
+// end is called after each call of the store, and reports whether a call was in
+// progress. Calling it twice is allowed.
 func (w *storeWait) end() (waited bool) {
 	if w == nil || w.timer == nil {
 		return false

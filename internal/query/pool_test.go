@@ -667,7 +667,7 @@ func TestWaitersForMemoryKeepNoSlots(t *testing.T) {
 			crowd.Go(func() {
 				err := large("127.0.0.1:1")
 				var limit *store.LimitError
-				if errors.As(err, &limit) && limit.Busy && strings.Contains(err.Error(), "wait for it have all slots") {
+				if errors.As(err, &limit) && limit.Busy && strings.Contains(err.Error(), "wait for it keep all slots") {
 					refused.Add(1)
 				}
 			})

@@ -244,7 +244,8 @@ func (s *Session) choose(want store.Selection) iter.Seq2[store.Series, error] {
 	}
 }
 
-// Cause replaces an error that says only that the context ended by the reason for that.
+// Cause returns why the context ended, if err says only that it has ended;
+// otherwise it returns err.
 func (s *Session) Cause(err error) error {
 	if err != nil && s.ctx.Err() != nil {
 		return context.Cause(s.ctx)
@@ -278,9 +279,9 @@ func (s *Session) Tick(work int) error {
 	return s.Look()
 }
 
-// Look checks the context and gives other queries their turn, as Tick does after enough work. A store
-// that calls it computes, and waits for no other machine: a query that stands in line for its turn has no
-// slot to lend.
+// Look checks the context and gives other queries their turn, as Tick does after enough work. A
+// store calls it while it computes, not while it waits for other machines: meanwhile the lookup
+// lends no slot, because a query that waits for its turn has none.
 func (s *Session) Look() error {
 	if err := s.ctx.Err(); err != nil {
 		return s.Cause(err)

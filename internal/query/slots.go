@@ -16,13 +16,14 @@ import (
 	"varve/internal/store"
 )
 
-// slots limits the queries that compute at once. Queries that wait stand in two lines: fresh ones,
-// for their first or second turn, whose senders take turns, and those that have had two turns, the
-// oldest first, so that some end before all are half done. Of those, however, every other slot goes to a
-// query that has not computed for long yet, and one that has lets it go first: a query that needs three
-// turns must not wait until one ends that needs a thousand. On a busy machine one turn is too little
-// even for a short query, which may spend most of it waiting for a processor. Free slots go to the
-// two lines alternately. slots is safe for many goroutines.
+// slots limits the queries that compute at once. Waiting queries stand in two lines. In the line of
+// fresh queries, which wait for their first or second turn, senders take turns. In the line of
+// begun queries, which have used two turns, the oldest comes first, so that some queries end before
+// all are half done. But every other slot of this line goes to a query that has not computed for
+// long, and a query that has computed for long gives up its slot to such a query: a query that
+// needs three turns must not wait for the end of one that needs a thousand. On a busy machine one
+// turn is too little even for a short query, which may spend most of it waiting for a processor.
+// Free slots go to the two lines alternately. slots is safe for many goroutines.
 //
 // When one of the lines is congested, queries in it that wait for their first or third turn are
 // refused early; see shed. Later turns are not refused: by then much of the work is done.
@@ -34,7 +35,7 @@ type slots struct {
 	all   *Turns // counts the taken and the spare ones of all tenants; may be nil
 	fresh line
 	begun line // by id
-	last  bool // the last slot went to the line of those that have begun
+	last  bool // the last slot went to the line of begun queries
 	quick bool // the last slot of that line went to a query that has not computed for long
 }
 
@@ -128,7 +129,8 @@ func (s *slots) helped(n int) {
 	s.all.add(-n)
 }
 
-// A queue says how many callers may wait for a slot, and what those are told that get none.
+// A queue says how many callers may wait for a slot, and which errors callers
+// get that are refused.
 type queue struct {
 	config  *Config
 	most    int64 // callers that may wait
@@ -170,21 +172,22 @@ func (s *slots) queue(ctx context.Context, q queue) error {
 	}
 }
 
-// isFull is the error of a caller with whom n would wait.
+// isFull is the error of a caller that would be the nth to wait.
 func (q *queue) isFull(n int64) error {
 	q.full.Busy, q.full.Max, q.full.Need = true, q.most, max(n, q.most+1)
 	return &q.full
 }
 
-// makeRoom reports whether a query of a sender may wait although the lines are full: in the place of another
-// one, or in the reserve of n places. s.mu is held.
+// makeRoom reports whether a query of a sender may wait although the lines are full: in the place
+// of another query, or in the reserve of n places. s.mu is held.
 func (s *slots) makeRoom(sender netip.Prefix, n int) bool {
 	waiting := s.senders()
 	return s.displace(sender, waiting) || s.reserve(waiting[sender], n)
 }
 
-// displace makes room in the line of fresh queries for one of a sender: the last query of the sender that
-// has the most is refused, unless that is the same sender, or has no more than it would have. s.mu is held.
+// displace makes room for a query of a sender in the line of fresh queries. It refuses the last
+// query of the sender that has the most, if that sender has more than this one would have. s.mu is
+// held.
 func (s *slots) displace(sender netip.Prefix, waiting map[netip.Prefix]int) bool {
 	last := -1
 	for i, w := range s.fresh.waiters { // those for their second turn are not refused
@@ -202,9 +205,10 @@ func (s *slots) displace(sender netip.Prefix, waiting map[netip.Prefix]int) bool
 	return true
 }
 
-// reserve reports whether a query may wait beyond the bound, of a sender that has some waiting already. If all
-// that wait have begun, nobody can be displaced, and one sender could keep out all others. So up to n queries
-// may wait to begin whatever else waits, but of no sender that has n waiting. s.mu is held.
+// reserve reports whether a query may wait although the lines are full. waiting is the number of
+// queries of its sender that wait. If all waiting queries have begun, none can be displaced, and
+// one sender could keep out all others. So up to n queries may wait to begin, however many others
+// wait, but none of a sender that has n waiting. s.mu is held.
 func (s *slots) reserve(waiting, n int) bool {
 	fresh := 0
 	for _, w := range s.fresh.waiters {
@@ -336,7 +340,7 @@ func (s *slots) pass() {
 	s.take(-1)
 }
 
-// callBegun gives a query that has begun a slot. s.mu is held.
+// callBegun gives a slot to a query of the begun line. s.mu is held.
 func (s *slots) callBegun(now time.Time) {
 	i := s.firstQuick()
 	s.quick = !s.quick && i >= 0
@@ -346,8 +350,8 @@ func (s *slots) callBegun(now time.Time) {
 	s.begun.callAt(i, now)
 }
 
-// firstQuick returns the first query in the line of those that have begun that has not computed for
-// long, -1 if there is none. s.mu is held.
+// firstQuick returns the first query in the begun line that has not computed for long, -1 if there
+// is none. s.mu is held.
 func (s *slots) firstQuick() int {
 	return slices.IndexFunc(s.begun.waiters, func(w *waiter) bool { return !w.long })
 }
@@ -376,8 +380,8 @@ func (s *slots) next() (l *line, now time.Time) {
 	return nil, now
 }
 
-// grow makes n more slots, or fewer if n is negative: these go when they are given
-// back.
+// grow adds n slots, or removes slots if n is negative. A slot in use is removed
+// once it is given back.
 func (s *slots) grow(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -388,11 +392,11 @@ func (s *slots) grow(n int) {
 	}
 }
 
-// yield gives the slot of a query to a fresh one, if one waits, and waits for
-// another slot, unless that many queries that have begun wait already. A query that has computed
-// for long also gives it to one that has begun and has not computed for long. yield reports
-// whether the query stood in line. After an error the query has no slot. patience is that of line. Where queries that have begun may be refused, a query with patience also
-// gives its slot to one of them.
+// yield gives the slot of a query to another one, and waits for another slot: to a fresh query,
+// unless the waiting queries that have had a turn have reached the number most. A query that has
+// computed for long also gives its slot to a begun query that has not. Where begun queries may be
+// refused, a query with patience also gives its slot to one of them. yield reports whether the
+// query stood in line. After an error the query has no slot. patience and long are those of line.
 func (s *slots) yield(ctx context.Context, sender netip.Prefix, id uint64, most int, patience time.Duration, long bool) (stood bool, err error) {
 	s.mu.Lock()
 	if !s.giveUp(most, patience, long) {
@@ -430,7 +434,8 @@ func (s *slots) giveUp(most int, patience time.Duration, long bool) bool {
 	return false
 }
 
-// halfDone returns the number of queries that wait and have had a turn. s.mu is held.
+// halfDone returns the number of waiting queries that have had a turn. s.mu is
+// held.
 func (s *slots) halfDone() int {
 	n := len(s.begun.waiters)
 	for _, w := range s.fresh.waiters {

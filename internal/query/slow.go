@@ -48,7 +48,7 @@ type SlowLog struct {
 // Slow returns the log of slow queries.
 func (e *Engine) Slow() *SlowLog { return &e.slow }
 
-// Threshold is how long a query takes that is slow.
+// Threshold is the duration from which on a query is slow.
 func (l *SlowLog) Threshold() time.Duration { return time.Duration(l.threshold.Load()) }
 
 // A Done is a query that has ended.
@@ -59,7 +59,7 @@ type Done struct {
 	Metrics func() []string // of the request, called if the query was slow; may be nil
 	Stats   Stats
 	Bytes   int64 // of the answer
-	Err     error // nil for well
+	Err     error // nil if it succeeded
 }
 
 // Note records a query that has ended now, if it was slow. log may be nil.

@@ -41,8 +41,8 @@ func (s *Session) Tally(want store.Selection) (t Tally, err error) {
 	return t, s.Cause(scan.Count())
 }
 
-// tallyParts counts a series again of which a bucket reaches beyond the range: first its samples, then
-// the buckets that do not.
+// tallyParts counts a series again, if one of its buckets reaches beyond the range: first its
+// samples, then the buckets that lie in the range.
 func (s *Session) tallyParts(scan *Scan, n *counter, series store.Series, within model.TimeRange) error {
 	n.samples = 0
 	scan.Buckets = store.WithoutBuckets

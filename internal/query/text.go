@@ -210,7 +210,7 @@ func (a *texts) refuse(limit *store.LimitError) error {
 	return limit
 }
 
-// hold sets the memory that t takes to n bytes. length is the length of its text.
+// hold sets the memory that t takes to n bytes. length is the length of the text.
 func (t *Text) hold(n, length int64) error {
 	if length <= freeText {
 		n = 0

@@ -15,15 +15,15 @@ type Stats struct {
 	Samples int64
 	Sent    int64 // bytes of the answer, if it went through Session.Writer
 
-	// The rest is measured for a Request with Trace only. Series are read side
-	// by side, so that Read, which adds up what each goroutine took, may be more
-	// than the time that passed.
+	// The rest is measured for a Request with Trace only. Series are read in
+	// parallel, and Read is the sum over all goroutines, so it may exceed the
+	// time that passed.
 	Read   time.Duration // in the store: reading and decoding
 	Blocks int64
 	Bytes  int64 // of decoded samples
 
-	Store  []store.Count    // what the store tells of itself, if it does
-	Stages []store.StageUse // that were read, of a store that thins out samples
+	Store  []store.Count    // what the store counts about its work, if it does
+	Stages []store.StageUse // the stages that were read, of a store that downsamples
 }
 
 // A trace is where a Session counts. The first three are nanoseconds.

@@ -15,8 +15,8 @@ const (
 	// turnTime is how long a query computes before a waiting query gets a turn.
 	turnTime = 20 * time.Millisecond
 
-	// longTime is how long a query computes before it lets queries go first that have not computed for
-	// that long.
+	// longTime is how long a query computes before queries that have computed for less time get
+	// slots ahead of it.
 	longTime = time.Second
 
 	// sliceTime is how long a query computes before other goroutines run, while there are
@@ -86,11 +86,11 @@ func (s *Session) yieldTurn() (err error) {
 // use adds the turn that ends to the time for which the query has computed.
 func (s *Session) use() { s.used = min(longTime, s.used+min(longTime, time.Since(s.turn))) }
 
-// long reports whether the query lets others go first.
+// long reports whether the query has computed for longTime.
 func (s *Session) long() bool { return s.used == longTime }
 
-// Due reports that the query has had its turn, and others wait. Goroutines that work
-// for the session may ask.
+// Due reports whether the turn of the query is over and others wait. Any goroutine
+// that works for the session may call it.
 func (s *Session) Due() bool {
 	e := s.engine
 	wanted := e.queued.Load() > 0 || e.slots.all.due()
@@ -117,14 +117,15 @@ func (s *Session) breathe(now time.Time) {
 	}
 }
 
-// Writer returns a writer for an answer that is encoded within the query's turn: while w
-// waits for the client, another query may have the slot, as with Aside, and after
-// each turnBytes others that wait have their turn. Encoding that has no turn would be bounded by
-// connections alone, and queries of a tenant would use all processors of the server.
+// Writer returns a writer for an answer that is encoded within the query's turn: while w waits
+// for the client, another query may have the slot, as with Aside, and after each turnBytes
+// others that wait have their turn. Without turns, only the number of connections would bound
+// encoding, and the queries of one tenant could use all processors of the server.
 func (s *Session) Writer(w io.Writer) io.Writer { return &turnWriter{session: s, w: w} }
 
 // turnBytes is how much of an answer is encoded before others that wait have their turn. So a short
-// answer is sent without another turn: it would wait, complete, in a buffer of the connection.
+// answer is sent without waiting for another turn: it would wait in a buffer of the connection
+// although it is complete.
 const turnBytes = 16 << 10
 
 type turnWriter struct {

@@ -54,8 +54,9 @@ func (t *Turns) callLocked() {
 	}
 }
 
-// without runs f, which waits for something else than a processor, such as memory, and does
-// not count its goroutine as computing meanwhile. Others would pause for it without need.
+// without runs f, which waits for something other than a processor, such as memory.
+// Meanwhile its goroutine does not count as computing; otherwise others would pause for it
+// needlessly.
 func (t *Turns) without(f func() error) error {
 	t.add(-1)
 	defer t.add(1)
@@ -70,7 +71,7 @@ func (t *Turns) left() int {
 	return int(t.most - t.computing.Load())
 }
 
-// due reports that a query that has had its turn is to let others compute.
+// due reports whether a query whose turn is over must let others compute.
 func (t *Turns) due() bool {
 	if t == nil {
 		return false
@@ -79,7 +80,7 @@ func (t *Turns) due() bool {
 	return n > t.most || n == t.most && t.waiting.Load() > 0
 }
 
-// pause gives the processor of a query that computes to others, and waits for the next one.
+// pause gives the processor of a query to others, and waits for the next turn.
 func (t *Turns) pause(ctx context.Context) error {
 	t.waiting.Add(1)
 	defer t.waiting.Add(-1)

@@ -73,7 +73,7 @@ func (u *Unsent) took(n int64, err error) error {
 	return err
 }
 
-// lendFor takes memory, and has the slot of the query used by another if it must wait.
+// lendFor takes memory. While it waits, another query uses the slot.
 func (s *Session) lendFor(w want) error {
 	p := s.engine.pool
 	if err := p.possible(w); err != nil {
@@ -104,8 +104,8 @@ func (u *Unsent) Free() {
 	}
 }
 
-// Writer returns a writer to w that sends the answer, of which Free marks the end. Another goroutine may call cut once: it
-// must make a Write to w fail soon.
+// Writer returns a writer that sends the answer to w, until Free. Another goroutine may call cut,
+// once; cut must make a Write to w fail soon.
 func (u *Unsent) Writer(w io.Writer, cut func()) io.Writer {
 	if u.held <= smallGrant {
 		return w
@@ -123,8 +123,8 @@ type outgoing struct {
 
 	mu       sync.Mutex
 	ended    bool          // cut
-	accepted int64         // by the client, lately
-	took     time.Duration // of the writes that sent this. What the server does between writes does not count
+	accepted int64         // bytes that the client accepted in the present measurement: see slow
+	took     time.Duration // by the writes of these bytes; the time between writes does not count
 	began    time.Time     // of the write in progress, zero if there is none
 }
 
@@ -149,7 +149,8 @@ func (o *outgoing) begin() {
 	o.began = time.Now()
 }
 
-// end counts n bytes that a write has sent, and returns why no others can follow.
+// end counts n bytes that a write has sent. It returns an error if no further
+// write can follow.
 func (o *outgoing) end(n int, err error) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
