@@ -40,7 +40,7 @@ type Conn struct {
 	// has seen it.
 	draining atomic.Pointer[time.Time]
 	drained  bool
-	waking   sync.Mutex // held while a drain begins, and while SetReadDeadline looks whether one has
+	waking   sync.Mutex // held while a drain begins, and while SetReadDeadline checks whether one has begun
 }
 
 // An Arrival measures how fast a request arrives on a busy connection.
@@ -140,8 +140,8 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// SetWriteDeadline is that of the connection. Over TLS it holds until Idle is called; without one,
-// see ownWrite.
+// SetWriteDeadline sets the deadline for writes. Over TLS it holds until Idle is called; ownWrite
+// bounds writes without a deadline.
 func (c *Conn) SetWriteDeadline(t time.Time) error {
 	if c.tls != nil {
 		return c.out.bound(c.Conn, t)
@@ -154,7 +154,7 @@ func (c *Conn) SetDeadline(t time.Time) error {
 	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
 }
 
-// readRaw reads what comes over the network.
+// readRaw reads bytes from the network, before TLS.
 func (c *Conn) readRaw(p []byte) (int, error) {
 	if !c.listener.o.Drain {
 		return c.Conn.Read(p)

@@ -5,19 +5,20 @@ import (
 	"sync"
 )
 
-// An inbound holds what has come over the network and TLS has not taken yet. TLS reads a
-// record at a time, in two or three pieces, and so a block of lines would be a record of
-// 16 KiB and each would cost as many system calls. The buffer takes several records at once, and
-// says whether the next one is there as a whole, so that a reader can have it without waiting.
+// An inbound buffers bytes that have arrived over the network and that TLS has not read yet. TLS
+// reads one record at a time, in two or three pieces. Without a buffer, a block of lines would
+// be one record of at most 16 KiB, and cost two or three system calls. The buffer takes several
+// records at once, and tells whether the next record has arrived completely, so that it can be
+// read without waiting.
 //
-// The large buffers belong to all connections together. One is taken only for what has come
-// already: otherwise each connection that has once been busy would keep one while it is idle, or while
+// All connections share the large buffers. A connection takes one only for bytes that have already
+// arrived: otherwise each connection that was once busy would keep one while it is idle, or while
 // it waits for a turn of its [Pace].
 type inbound struct {
 	own   []byte // the small buffer
 	large *[mostInbound]byte
-	buf   []byte // one of them
-	r, w  int    // buf[r:w] was not given yet
+	buf   []byte // own, or large
+	r, w  int    // buf[r:w] was not read by TLS yet
 	left  int    // bytes up to the end of the record that buf[r] is in; 0 at its begin
 	last  int    // bytes of the last read
 }
@@ -37,7 +38,8 @@ type source interface {
 	more() bool // a read would not wait, for the client or for a turn; a guess
 }
 
-// next gives bytes of one record at most, and reads more if there are none.
+// next returns bytes of at most one record. If the buffer is empty, next reads
+// from the network first.
 func (in *inbound) next(p []byte, from source) (int, error) {
 	for in.r == in.w || in.left == 0 && in.w-in.r < recordHead {
 		if err := in.fill(from); err != nil {
@@ -58,7 +60,8 @@ func (in *inbound) record() int {
 	return recordHead + int(binary.BigEndian.Uint16(in.buf[in.r+3:]))
 }
 
-// fill reads once, after what is there: less than the head of a record.
+// fill reads once, and appends to what the buffer has: less than the header of
+// a record.
 func (in *inbound) fill(from source) error {
 	rest := in.buf[in.r:in.w]
 	if in.own == nil {
@@ -77,7 +80,7 @@ func (in *inbound) fill(from source) error {
 	n, err := from.readMetered(in.buf[in.w:])
 	in.w += n
 	if in.last = n; n > 0 {
-		return nil // an error comes again
+		return nil // the next read returns the error again
 	}
 	return err
 }
@@ -90,7 +93,7 @@ func (in *inbound) release() {
 	}
 }
 
-// whole reports whether the next record is there as a whole.
+// whole reports whether the next record has arrived completely.
 func (in *inbound) whole() bool {
 	return in.left == 0 && in.w-in.r >= recordHead && in.w-in.r >= in.record()
 }

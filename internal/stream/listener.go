@@ -25,8 +25,8 @@ type Options struct {
 	Limit int    // of open connections
 
 	// Patience is how long a new connection has for its first request before it becomes
-	// the first to be evicted. Before that it is the last, but it has no guarantee: else
-	// a flood of silent connections would keep all others waiting.
+	// the first to be evicted. Until then it is the last to be evicted, but not exempt:
+	// otherwise a flood of silent connections would keep all others waiting.
 	Patience time.Duration
 
 	// Refuse closes a new connection if no other one can be evicted for it, after a moment if
@@ -139,11 +139,11 @@ const (
 	fullPause = 100 * time.Millisecond
 
 	// maxLeaving bounds the evicted connections that have not ended yet. Most end at once,
-	// but if a request has just arrived, its handler may take long.
+	// but the handler of a request that has just arrived may take long.
 	maxLeaving = 128
 
-	// maxReplaced bounds those that were evicted for connections of their own sender: a sender that
-	// opens connections all the time must leave others room among maxLeaving.
+	// maxReplaced bounds the evicted connections that gave way to a connection of their own sender:
+	// a sender that keeps opening connections must leave room for others within maxLeaving.
 	maxReplaced = maxLeaving / 2
 )
 

@@ -2,5 +2,5 @@
 
 package stream
 
-// more cannot tell here what has come.
+// more cannot tell here whether bytes have arrived.
 func (c *Conn) more() bool { return !c.meter.Load().waiting() }

@@ -4,7 +4,8 @@ package stream
 
 import "syscall"
 
-// more reports whether something has come that may be read now, or the connection has ended.
+// more reports whether a read returns at once: bytes have arrived and may be
+// read now, or the connection has ended.
 func (c *Conn) more() bool {
 	if c.meter.Load().waiting() {
 		return false

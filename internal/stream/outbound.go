@@ -43,14 +43,15 @@ func (o *outbound) bound(below net.Conn, t time.Time) error {
 	return below.SetWriteDeadline(t)
 }
 
-// free ends the deadline that bound has set.
+// free removes the deadline that bound has set.
 func (o *outbound) free() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.bounded = false
 }
 
-// end bounds what is still to be written to most, and makes a write fail that goes on.
+// end gives later writes at most this long, and makes a write in progress fail
+// at once.
 func (o *outbound) end(below net.Conn, most time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -98,7 +98,8 @@ func (h *handshake) compute() error {
 	return err
 }
 
-// pause gives the place back. Whoever closes the connection may call it, too.
+// pause gives the place back. The goroutine that closes the connection may
+// call it, too.
 func (h *handshake) pause() {
 	if h != nil && h.inside.Swap(false) {
 		h.turns.Leave(h.sender, 1)
@@ -128,7 +129,8 @@ func (c *Conn) readTLS(p []byte) (int, error) {
 	return n, err
 }
 
-// Of returns the Conn that nc is, or the one below nc if nc is a *tls.Conn, nil if there is none.
+// Of returns nc if it is a Conn, or the Conn below nc if nc is a *tls.Conn;
+// otherwise nil.
 func Of(nc net.Conn) *Conn {
 	switch c := nc.(type) {
 	case *Conn:

@@ -130,8 +130,9 @@ func (s *Server) serveConn(ctx context.Context, c *Conn) error {
 	return nil
 }
 
-// register records a connection that was accepted, for Shutdown and closeAll. It closes one that
-// comes after them: connections that they close free places, which those that waited take.
+// register records an accepted connection, for Shutdown and closeAll. It closes a connection
+// that arrives after they have begun: as they close connections, waiting connections take the
+// free places.
 func (s *Server) register(ctx context.Context, c *Conn, cancel context.CancelFunc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
