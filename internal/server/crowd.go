@@ -8,14 +8,14 @@ import (
 )
 
 // A crowd limits how many HTTP/2 requests are answered at once. Each holds its headers and a
-// goroutine until the client has read the answer, and a connection can have many: a limit on
-// connections alone would let clients that nobody knows take gigabytes. So each connection may
+// goroutine until the client has read the answer, and a connection can have many: with a limit
+// on connections alone, unauthenticated clients could take gigabytes. So each connection may
 // always have one request, as with HTTP/1, and further ones only while there is room.
 //
-// net/http sends the end of an answer, and all of one of less than 4 KiB, after the handler, and
-// waits until the client's flow control lets it. So that such requests count too, their handlers
-// wait for that themselves. It costs an empty frame for each answer, so they do it only if there are
-// enough connections for a crowd.
+// net/http sends the end of an answer, or the whole answer if it is shorter than 4 KiB, after the
+// handler has returned, and waits for the client's flow control. To count such requests too, their
+// handlers wait for that themselves. This costs an empty frame for each answer, so they do it only
+// if there are enough connections for a crowd.
 //
 // A connection of HTTP/2 with one request takes two to four times the memory of one of HTTP/1: it
 // has more goroutines and buffers, and holds what has arrived of a body that waits. So a crowd limits

@@ -40,8 +40,8 @@ type offer struct {
 // offerKey is the key of the offer in the context of a handshake.
 type offerKey struct{}
 
-// offering returns a choice between two configurations, of which only that which is not given here
-// offers HTTP/2. It is [tls.Config.GetConfigForClient].
+// offering returns a [tls.Config.GetConfigForClient] for a configuration that offers HTTP/2. It
+// chooses first, which does not, if the crowd has no room for another connection of HTTP/2.
 func offering(first *tls.Config) func(*tls.ClientHelloInfo) (*tls.Config, error) {
 	return func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		o, _ := hello.Context().Value(offerKey{}).(*offer)

@@ -59,7 +59,8 @@ func (c *httpConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// read reads what comes next, first what was read before.
+// read returns first the bytes that were read before net/http got the
+// connection, and then reads from it.
 func (c *httpConn) read(p []byte) (int, error) {
 	if len(c.unused) == 0 {
 		return c.Conn.Read(p)
@@ -82,9 +83,9 @@ func (c *httpConn) refuseHeader() {
 }
 
 // isLarge reports whether the header of a request is too large. With HTTP/1, it can only have too
-// many lines, which were read either together with the end of the previous request or in one piece
-// with their own end: httpConn.Read has bounded the rest. HTTP/2 compresses headers, and net/http
-// bounds them less strictly.
+// many lines, and only if these were read together with the end of the previous request, or in one
+// piece with their own end: httpConn.Read has refused all others. HTTP/2 compresses headers, and
+// net/http bounds them less strictly.
 func isLarge(r *http.Request) bool {
 	return len(r.Header) > maxHeaderLines || r.ProtoMajor >= 2 && headerSize(r) > int(maxHeader)
 }

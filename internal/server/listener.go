@@ -17,7 +17,7 @@ type httpListener struct {
 	*stream.Listener
 	metrics *metrics
 	log     *slog.Logger
-	prepare func(context.Context, *stream.Conn) net.Conn // returns what net/http goes on with, nil if nothing is left
+	prepare func(context.Context, *stream.Conn) net.Conn // returns the connection for net/http to continue with, nil if there is none
 	ready   handover
 	pace    *stream.Pace // of those that speak HTTP/2
 }
@@ -51,7 +51,7 @@ func (h *handover) Close() error {
 	return nil
 }
 
-// Addr is that of the connections.
+// Addr is the address that the connections were accepted at.
 func (h *handover) Addr() net.Addr { return h.addr }
 
 // deliver passes c to net/http, or closes c if net/http has stopped.
@@ -82,9 +82,9 @@ func newHTTPListener(l net.Listener, name string, limit int, log *slog.Logger, m
 }
 
 // feed accepts connections. Each has its own place and goroutine, so that a slow one holds up no
-// other. They count towards the limit like all connections, and end with those that drainHTTP waits
-// for: a handler that never ends must not keep the server from stopping. feed returns when the
-// listener is closed.
+// other. The connections count towards the limit, and drainHTTP ends them; feed does not wait for
+// their goroutines, because a handler that never ends must not keep the server from stopping. feed
+// returns when the listener is closed.
 func (l *httpListener) feed() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -109,7 +109,7 @@ func (l *httpListener) connOf(sc *stream.Conn) *httpConn {
 	return c
 }
 
-// note is what [crowd.note] does for the connection itself.
+// note does the part of [crowd.note] that concerns the connection itself.
 func note(nc net.Conn, state http.ConnState) {
 	if state == http.StateNew {
 		return

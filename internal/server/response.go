@@ -71,7 +71,7 @@ func newResponse(w http.ResponseWriter, r *http.Request, stall time.Duration, dr
 	return rw
 }
 
-// watch makes the request end with its client, and returns what ends that. net/http alone notices
+// watch cancels the request if its client leaves before stop is called. net/http alone notices
 // only a client that has sent no byte after the request.
 func (rw *response) watch() (stop func()) {
 	c, ok := rw.request.Context().Value(connKey{}).(*httpConn)
@@ -333,7 +333,7 @@ func (b *body) Read(p []byte) (int, error) {
 	switch {
 	case err == io.EOF:
 		// From here on net/http reads in the background to notice a client
-		// that goes away. A deadline would look like one.
+		// that leaves. It would take an expired deadline for such a client.
 		b.ended = true
 		b.taken.Store(true)
 		b.allow(time.Time{})

@@ -20,8 +20,8 @@ const (
 	// scrapesAtOnce limits how many pages of metrics are made at once.
 	scrapesAtOnce = 8
 
-	// scrapesUnsent limits how many pages of about 50 KB are made, or wait for clients to read them. One part in
-	// scrapesShare is for senders that have no more than that.
+	// scrapesUnsent limits how many pages of about 50 KB are made, or wait for clients to read
+	// them. One part in scrapesShare of these is for senders that have no more than that part.
 	scrapesUnsent = 512
 	scrapesShare  = 8
 
@@ -32,7 +32,8 @@ const (
 
 // A scraper serves the page of metrics. A page is completed before it is sent, so that clients that
 // do not read occupy none of the places in which pages are made: a few of them would lock
-// Prometheus out. Nor does a sender that asks over many connections: senders take turns.
+// Prometheus out. A sender with many connections cannot lock it out either, because senders take
+// turns.
 type scraper struct {
 	pages          http.Handler
 	making, unsent *gate.Gate
@@ -50,7 +51,7 @@ func newScraper(r prometheus.Registerer, g prometheus.Gatherer) *scraper {
 func (s *scraper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	sender := principal.NetworkOf(r.RemoteAddr)
 	if !s.unsent.TryEnter(sender, 1) {
-		httpapi.WriteUnavailable(w, r, "clients have not taken "+strconv.FormatInt(s.unsent.InUse(), 10)+" pages of metrics; each has "+scrapePatience.String()+" for it")
+		httpapi.WriteUnavailable(w, r, "clients have not read "+strconv.FormatInt(s.unsent.InUse(), 10)+" pages of metrics; each has "+scrapePatience.String()+" for it")
 		return
 	}
 	defer s.unsent.Leave(sender, 1)

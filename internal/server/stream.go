@@ -37,8 +37,8 @@ func (st *listening) local() net.Addr {
 	return st.listener.Addr()
 }
 
-// shown is the address of a stream that is open, for people: as the setting has it, but with the port
-// that the system chose for port 0. Of 0.0.0.0, local says [::].
+// shown is the address of a stream that is open, for people: as the setting has it, but with the
+// port that the system chose for port 0. For 0.0.0.0, local would show [::].
 func (st *listening) shown() string {
 	host, _, err := net.SplitHostPort(st.addr)
 	if err != nil {
@@ -55,8 +55,8 @@ func (st *listening) close() error {
 	return st.listener.Close()
 }
 
-// open listens at the address. Its error names the address as the setting does: of localhost or
-// [::], package net would name the address that it has looked up.
+// open listens at the address. Its error names the address as the setting does: for localhost
+// or [::], package net would name the address that it has looked up.
 func (st *listening) open() (err error) {
 	if st.datagrams {
 		var c net.PacketConn

@@ -19,8 +19,8 @@ const copied = 16 << 10
 // An answer is the [http.ResponseWriter] of a request.
 //
 // The header is written into head when its status is known, and completed when the
-// first bytes are sent: only then is it known whether the body was whole at that time
-// and can be announced by its length, or is sent in chunks.
+// first bytes are sent: only then is it known whether the body is complete, and is
+// announced by its length, or must be sent in chunks.
 type answer struct {
 	lane    *lane
 	header  http.Header
@@ -59,7 +59,8 @@ func (a *answer) release() {
 	a.buffers = nil
 }
 
-// Header is that of the answer, until WriteHeader.
+// Header returns the header of the answer, which may be changed until
+// WriteHeader.
 func (a *answer) Header() http.Header { return a.header }
 
 // notCopied are headers that the answer sets itself.
@@ -142,13 +143,14 @@ func (a *answer) FlushError() error {
 	return a.send(nil, false)
 }
 
-// SetReadDeadline is that of the connection. As with net/http, other goroutines may call it.
+// SetReadDeadline sets the deadline of the connection. As with net/http, other
+// goroutines may call it.
 func (a *answer) SetReadDeadline(t time.Time) error {
 	a.lane.moved.Store(true)
 	return a.lane.conn.SetReadDeadline(t)
 }
 
-// SetWriteDeadline is that of the connection.
+// SetWriteDeadline sets the deadline of the connection.
 func (a *answer) SetWriteDeadline(t time.Time) error { return a.lane.conn.SetWriteDeadline(t) }
 
 // finish sends the rest of the answer, and reports whether the connection can have
@@ -161,8 +163,8 @@ func (a *answer) finish() bool {
 	return a.send(nil, true) == nil && whole && !a.last
 }
 
-// send sends the header if it has not left yet, what is kept, and p. end says that this
-// is all.
+// send sends the header, unless it was sent before, the buffered body, and p. end says
+// that p ends the body.
 func (a *answer) send(p []byte, end bool) error {
 	if a.failed != nil {
 		return a.failed
@@ -204,7 +206,8 @@ func (a *answer) write(p, tail []byte) (err error) {
 	return a.lane.wire.writePieces(a.out, p, tail)
 }
 
-// complete moves the header to what is sent, with the lines that say how the body ends.
+// complete appends the header to out, with the lines that say how the body
+// ends.
 func (a *answer) complete(p []byte, end bool) {
 	a.begun = true
 	a.out = append(a.out, a.head...)

@@ -6,8 +6,8 @@ import (
 	"varve/internal/stream"
 )
 
-// hasEnded reports whether the client sends no more, even if bytes that it sent before remain to be
-// read. Others may be reading at the same time.
+// hasEnded reports whether the client has closed its sending direction, even if bytes that it sent
+// before remain to be read. Other goroutines may read at the same time.
 func hasEnded(c *stream.Conn) bool {
 	return ofSocket(c, func(fd int) bool {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}, 0)

@@ -4,6 +4,6 @@ package fastpath
 
 import "varve/internal/stream"
 
-// hasEnded cannot tell on this system: a request is completed if its client has sent more before it
-// left.
+// hasEnded cannot tell on this system: if a client sends more bytes and then leaves, its request is
+// completed.
 func hasEnded(*stream.Conn) bool { return false }

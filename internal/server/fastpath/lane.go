@@ -73,9 +73,10 @@ const blanks = 4
 
 func (l *lane) serve(ctx context.Context) (unused []byte, handOver bool) {
 	for patience, first := l.server.o.FirstTimeout, true; l.await(patience); patience, first = l.server.o.IdleTimeout, false {
-		// A goroutine that need not wait for its client lets others run. Thousands of them, each served for 10 ms, the
-		// longest time that Go's scheduler grants, would delay others by many seconds. The first request of a
-		// connection is usually there at once.
+		// A goroutine whose next request is already there lets others run first. Otherwise
+		// thousands of such goroutines, each of which Go's scheduler lets run for up to 10 ms,
+		// would delay others by many seconds. The first request of a connection is exempt: it has
+		// usually arrived before the server looks for it.
 		if l.ahead && !first {
 			runtime.Gosched()
 		}
@@ -145,7 +146,7 @@ func (l *lane) setIdle(idle bool) {
 }
 
 // endIdle ends the wait for a request, if there is one. The lane's own goroutine closes the
-// connection: the farewell of TLS waits for a client that may read nothing.
+// connection, because the closing alert of TLS may wait for a client that reads nothing.
 func (l *lane) endIdle() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

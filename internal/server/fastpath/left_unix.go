@@ -10,7 +10,7 @@ import (
 )
 
 // hasLeft reports whether the client has closed the connection. What it sent before remains to be
-// read. Nobody may be reading at the same time.
+// read. No other goroutine may read at the same time.
 func hasLeft(c *stream.Conn) bool {
 	return ofSocket(c, func(fd int) bool {
 		var next [alertMost + 1]byte

@@ -11,9 +11,9 @@ import (
 // watchPause is the time between two checks of the clients of long requests.
 const watchPause = 100 * time.Millisecond
 
-// endedPatience is how long a request may still take once its client has ended its direction and
-// left bytes that nobody has read. They may be further requests, of a client that waits for all
-// answers, such as nc. They may also be there only to hide that the client has left.
+// endedPatience is how long a request may still take once its client has closed its sending
+// direction and left unread bytes. These may be further requests of a client that waits for all
+// answers, such as nc. They may also serve only to hide that the client has left.
 const endedPatience = 2 * time.Second
 
 // A watch cancels a request whose client has left.

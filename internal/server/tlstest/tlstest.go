@@ -34,8 +34,8 @@ func NewAuthority(t testing.TB) *Authority {
 	return a
 }
 
-// Intermediate returns an authority that a vouches for. Who shows a certificate that it has
-// signed shows its own beside that.
+// Intermediate returns an authority that a vouches for. Issue appends the certificate of an
+// intermediate authority to each one that it signs.
 func (a *Authority) Intermediate() *Authority {
 	a.t.Helper()
 	below := &Authority{t: a.t, key: newKey(a.t)}
