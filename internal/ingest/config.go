@@ -37,7 +37,8 @@ type Config struct {
 	RejectedKept  int           `tune:"rejected_kept" default:"200" want:"positive"`  // latest refused inputs that are kept to be looked at
 	RejectedBytes units.Bytes   `tune:"rejected_bytes" default:"512" want:"positive"` // length to which each of them is cut
 
-	// Constants that follow a setting while they are 0, see the methods of their names.
+	// Constants that, while they are 0, follow from a setting: see the methods
+	// of the same names.
 
 	NewSeriesBurst   int         `tune:"new_series_burst" want:"not negative"`
 	MaxBodyBytes     units.Bytes `tune:"max_body_bytes" want:"not negative"`
@@ -53,9 +54,9 @@ type Config struct {
 	MaxStringBytes     units.Bytes `tune:"max_string_bytes" default:"65535" want:"1 to 4MiB"` // longest string value; the default is what a row of KairosDB holds
 }
 
-// Senders take turns to be admitted, but a block that is admitted shares the processors with all
-// others that are. At 200,000 samples per second and processor, blocksInFlight for each take 0.65 s.
-// With a million on two processors, others waited for seconds.
+// Senders take turns to be admitted, but an admitted block shares the processors with all other
+// admitted blocks. At 200,000 samples per second and processor, blocksInFlight for each take 0.65
+// s. With a million on two processors, others waited for seconds.
 const (
 	blocksInFlight = 16
 	mostInFlight   = 1_000_000 // samples

@@ -7,9 +7,10 @@ import (
 	"varve/internal/principal"
 )
 
-// A Room is what the buffers of one connection of lines or pickles hold of the memory for those of all
-// connections, see Config.Buffers, of which one part in senderShare is for senders that hold no more than
-// that. Buffers of the first size need none. A room is for use by one goroutine. A nil *Room has room for all.
+// A Room is the memory that the buffers of one connection of lines or pickles hold, as a part of
+// Config.Buffers, the memory for those of all connections. One part in senderShare of
+// Config.Buffers is for senders that hold no more than that part. Buffers of the first size need
+// none. A room is for use by one goroutine. A nil *Room has room for all.
 type Room struct {
 	p      *Pipeline
 	sender netip.Prefix

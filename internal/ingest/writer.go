@@ -21,8 +21,8 @@ import (
 // any longer. Nothing of the block was stored.
 var ErrBusy error = &store.UnavailableError{Reason: "too much input is in flight (samples in flight, ingest.body_memory)"}
 
-// maxStale bounds how often a block is parsed again, which it is if one of its
-// series was forgotten meanwhile, or the epoch has moved.
+// maxStale bounds how often a block is parsed. It is parsed again if one of
+// its series was forgotten meanwhile, or if the epoch has changed.
 const maxStale = 8
 
 // maxNotes limits the refused inputs of one block that are kept for people to look at.
@@ -216,9 +216,10 @@ func (w *Writer) enter(ctx context.Context, n int64) (int64, error) {
 	return taken, err
 }
 
-// A series takes much more memory in the index of a store than its name is long if nobody has sent its tags before: a
-// tag name of three bytes takes hundreds. It does so only once its block is in the log, and the store, which
-// indexes the series of one block after the other, lets no other block in meanwhile.
+// A series takes much more memory in the index of a store than its name is long if nobody has sent
+// its tags before: a tag name of three bytes takes hundreds. It takes this memory only once its
+// block is in the log. The store indexes the new series of one block at a time, and admits no other
+// block meanwhile.
 const (
 	expectedSeries = 300 // bytes that a new series of a new metric takes, without tags
 	expectedTag    = 450 // a tag that no other series has, with its value
@@ -226,8 +227,9 @@ const (
 	// blockIndexed ends a block, so that others wait for some 10 ms.
 	blockIndexed = 2 << 20
 
-	// gatedLeast is how much a block has to expect to wait until those before it are indexed. A crowded block
-	// always waits, so that a sender does not begin one after the other before the first ones count.
+	// gatedLeast is how many bytes a block must expect before it waits until earlier blocks are
+	// indexed. A crowded block always waits, so that a sender cannot begin further blocks before
+	// its first ones count.
 	gatedLeast = 64 << 10
 
 	// crowdedLeast is what a block may expect although all blocks together may exceed max_series_memory. Front ends

@@ -247,7 +247,7 @@ func (s *DatagramServer) offer(ctx context.Context, p *parser, b *block) error {
 
 // refuse counts the lines of a block that was not stored, or not all of it.
 func (s *DatagramServer) refuse(err error, b *block) {
-	if part := ingest.PartOf(err); part != nil { // of which datagrams is not known
+	if part := ingest.PartOf(err); part != nil { // it is not known which datagrams they are from
 		s.proto.Pipeline.Reject(s.proto.Counts, "", ingest.Faultf(ingest.Unavailable, "%v", err), nil, part.Refused)
 		return
 	}

@@ -11,10 +11,10 @@ import (
 	"varve/internal/stream"
 )
 
-// largeFrames bounds how many large frames are in memory. While all places are taken, a frame that arrives
-// slowly loses its own to one that waits, unless all that wait are from senders with more places. Of those
-// that wait, the next place goes to a sender that has the fewest, so that a sender with many connections
-// does not hold up others.
+// largeFrames bounds how many large frames are in memory. While all places are taken, a frame that
+// arrives slowly loses its place to a waiting frame, unless all waiting frames are from senders
+// with more places. The next place goes to a waiting frame whose sender has the fewest places, so
+// that a sender with many connections does not hold up others.
 type largeFrames struct {
 	limit    int
 	within   time.Duration // a frame must arrive
@@ -115,9 +115,10 @@ func (s *largeFrames) nextLocked(has map[netip.Prefix]int) (next int) {
 	return next
 }
 
-// endSlow takes the place of the slowest frame, if that is slow and others wait. Its connection then
-// ends, which frees the place. A frame whose sender has fewer places than each one that waits keeps its
-// own: a sender with many fast connections could end those of all slower senders.
+// endSlow takes the place away from the slowest frame, if that is slow and others wait. Its
+// connection then ends, which frees the place. A frame keeps its place if its sender has fewer
+// places than the sender of each waiting frame: otherwise a sender with many fast connections could
+// end those of all slower senders.
 func (s *largeFrames) endSlow(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,8 +147,9 @@ func (s *largeFrames) endSlow(now time.Time) {
 	}
 }
 
-// arrived records that p has arrived, or that its connection has ended. It returns false if that is
-// because the place is lost. One that is whole keeps its place, even if it came at the last moment.
+// arrived records that p has arrived (whole), or that its connection has ended. It returns false if
+// the connection ended because the frame had lost its place. A frame that is whole keeps its place,
+// even if the last byte came too late.
 func (s *largeFrames) arrived(p *largeFrame, whole bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,7 +158,7 @@ func (s *largeFrames) arrived(p *largeFrame, whole bool) bool {
 	return !p.lost
 }
 
-// leave gives a place back, or the wait for one up.
+// leave gives up a place, or the wait for one.
 func (s *largeFrames) leave(p *largeFrame) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

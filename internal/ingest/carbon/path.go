@@ -22,8 +22,8 @@ var (
 // name{tag="value"}. Of a tag that is given twice the last value counts; a tag "name"
 // is the metric itself, and is dropped.
 //
-// Empty nodes are removed from the metric, so that a..b and .a.b. are a.b, and the
-// leading ~ of the metric of a series with tags.
+// Empty nodes are removed from the metric, so that a..b and .a.b. become a.b. If
+// the series has tags, a leading ~ of the metric is removed too.
 func ParsePath(path []byte, n *ingest.Names, most int) *ingest.Fault {
 	for _, c := range path {
 		if c < ' ' || c == 0x7f {

@@ -44,9 +44,9 @@ const smallFrame = 64 << 10
 const mostFrames = 256
 
 // mostInVain is how many frames in a row may be without a point before the connection is closed. No
-// real sender has such frames, and one of four bytes costs as much as some hundred of points. A
-// frame counts once more for each bytesInVain that it has, since those cost, too, but at most half
-// of mostInVain, so that a single frame closes nothing.
+// real sender sends such frames, and one of four bytes costs as much as some hundred points. A
+// frame counts once more for each bytesInVain of its length, since long frames cost more, but at
+// most half of mostInVain, so that no single frame closes the connection.
 const (
 	mostInVain  = 1000
 	bytesInVain = 2 << 10
@@ -141,7 +141,7 @@ type examined struct {
 	fault *ingest.Fault
 }
 
-// A place is before an item of a frame of the block.
+// A place is a position in the block: before an item of a frame.
 type place struct {
 	frame, item int
 	points      bool // the frame had points before here, even if only invalid ones

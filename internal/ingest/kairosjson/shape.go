@@ -14,11 +14,11 @@ import (
 //	{"name":"load","datapoints":[[1700000000000,1.5]],"tags":{"host":"a"}}
 //	\_ glue _/\part/\___ glue ____/\_____ part ______/\ glue _/\___ part ___/\glue
 //
-// An object that has the same glue, the name and tags of a known series, spelt alike, and points of
-// the common form, means the same as the objects that these are from. Reading it takes a comparison
-// of bytes, and reading the numbers. This is valid because each part is one token, or one object or
-// array, whose end depends on nothing outside of it, and because the glue is compared with
-// everything that surrounds the parts.
+// If an object has the same glue, a name and tags spelt like those of a known series, and points of
+// the common form, then its points belong to that series, as if the object was read member by
+// member. Reading it takes only a comparison of bytes, and reading the numbers. This is valid
+// because each part is one token, or one object or array, whose end depends on nothing outside of
+// it, and because the glue is compared with everything that surrounds the parts.
 type shape struct {
 	parts [parts]part
 	glue  [parts + 1][]byte

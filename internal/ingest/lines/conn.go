@@ -76,7 +76,7 @@ type conn struct {
 
 	buf      []byte // buf[:end] was read and not used yet
 	end      int
-	begun    bool // the first line is none of another protocol
+	begun    bool // the first line does not belong to another protocol
 	skipping bool // inside a line that is too long
 	small    int  // small reads in a row
 	mute     bool // a reply was not read: no more of them

@@ -12,8 +12,9 @@ import (
 // such a body would be commands or samples. The page cannot choose the first line, so a
 // connection whose first line is an HTTP request is closed, with all that follows.
 //
-// The same holds for TLS. A page of https makes a browser send a ClientHello, and
-// whoever the browser has met under that name before chose the session ticket in it.
+// The same holds for TLS. A page of https makes a browser send a ClientHello, and a
+// server that the browser reached under that name before may have chosen the session
+// ticket in it.
 
 var (
 	faultHTTP = ingest.Faultf(ingest.OtherProtocol, "the connection began with an HTTP request, so it was closed and nothing of it was stored; HTTP uses the port of server.http_addr")
