@@ -162,11 +162,11 @@ func placeOf(entry []byte) (offset, length int64) {
 	return int64(min(binary.LittleEndian.Uint64(entry[16:]), math.MaxInt64)), int64(binary.LittleEndian.Uint32(entry[4:]))
 }
 
-// starts are where pages begin according to an index that may be damaged. Two entries tell each
-// start: as the end of the page before, and as the offset of the page. Where they agree, it is sure, as
-// are the first start and the end of the last page.
+// starts are where pages begin according to an index that may be damaged. Two entries state each
+// start: one as the end of the previous page, the other as the offset of the page. A start is sure
+// if both agree; so are the first start and the end of the last page.
 type starts struct {
-	claimed []int64 // ascending: starts that an entry tells
+	claimed []int64 // ascending: starts that an entry states
 	sure    []start // ascending
 }
 
@@ -207,14 +207,15 @@ func addLength(offset, length int64) int64 {
 	return offset + length
 }
 
-// next returns the first offset from at on where a page may begin: at itself unless the index tells
-// all starts around it.
+// next returns the first offset from at on where a page may begin: at itself, unless the index
+// states all starts around it.
 func (k *starts) next(at int64) int64 {
 	i, found := slices.BinarySearchFunc(k.sure, at, func(s start, at int64) int { return cmp.Compare(s.at, at) })
 	if found || i == 0 || i == len(k.sure) || k.sure[i].page-k.sure[i-1].page > 3 {
 		return at
 	}
-	// A damaged entry makes two starts unsure, which the entries beside it tell.
+	// A damaged entry makes two starts unsure, which the entries beside it still
+	// state.
 	j, _ := slices.BinarySearch(k.claimed, at)
 	if j == len(k.claimed) {
 		return k.sure[i].at

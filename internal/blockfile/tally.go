@@ -77,7 +77,7 @@ func (t *Tally) endSeries() {
 	}
 }
 
-// Properties returns the result. Of a new Tally it is without sequence and deletions, which do not
+// Properties returns the result. For a new Tally they lack sequence and deletions, which do not
 // follow from the samples.
 func (t *Tally) Properties() Properties {
 	p := &t.props

@@ -141,7 +141,7 @@ type record struct {
 	base     int64  // times of open blocks are offsets from base
 	min, max int64  // of all samples, valid if count > 0
 	newest   uint32 // block
-	skip     uint32 // block, to which the next one will skip
+	skip     uint32 // block that will be the skip target of the next one
 	fragment uint32
 	count    uint32 // samples applied, duplicates counted
 	life     uint32 // longest time-to-live of all samples, 0 = a sample has none
@@ -579,9 +579,9 @@ func (s *shard) openUntil(r *record, endMS int64) (ref uint32, count int) {
 	}
 }
 
-// openFrom lists a block and all that are older, oldest first. A processor reads the blocks between one and that to
-// which it skips while it already reads the latter: all take about half of the time that one after the other
-// would.
+// openFrom lists a block and all that are older, oldest first. The processor reads the blocks
+// between a block and its skip target while it already reads the target: together they take about
+// half of the time that one after the other would.
 func (s *shard) openFrom(ref uint32, list []uint32) {
 	for at := len(list); at > 0; {
 		b := s.block(ref)
@@ -594,7 +594,8 @@ func (s *shard) openFrom(ref uint32, list []uint32) {
 	}
 }
 
-// skipped returns how many blocks there are up to that to which the last of count blocks skips.
+// skipped returns how many blocks there are up to the skip target of the last
+// of count blocks.
 func skipped(count int) int { return max(0, (count+skipBlocks-2)/skipBlocks*skipBlocks-skipBlocks+1) }
 
 // openIn returns how many samples a block of r has: only the newest one may have room.

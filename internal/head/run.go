@@ -48,8 +48,8 @@ func (r *Run) Reserve(n int64) error {
 	return nil
 }
 
-// Release gives back what was held. It reports whether that was anything: then neither the run nor what has
-// taken over its samples is to be kept for reuse.
+// Release gives back what was held. It reports whether anything was held: then neither the run nor
+// what has taken over its samples may be kept for reuse.
 func (r *Run) Release() (large bool) {
 	large = r.held > 0
 	if large {

@@ -2,11 +2,12 @@ package model
 
 import "slices"
 
-// fewValues is up to how many values of a matcher are compared one by one.
+// fewValues is the number of values of a matcher up to which they are compared
+// one by one.
 const fewValues = 16
 
-// A Filter is a list of matchers that are compared with many series: it searches for a value among many
-// instead of comparing it with each of them, of which a request may have 100,000.
+// A Filter is a list of matchers for comparison with many series. A matcher may have 100,000
+// values: the filter searches among many values instead of comparing them one by one.
 type Filter struct{ matchers []filtering }
 
 type filtering struct {

@@ -13,8 +13,8 @@ func (s *Spool) Cardinality(metric string, limit int) index.Cardinality {
 	return s.index.Cardinality(metric, limit)
 }
 
-// SeriesMetrics yields the metrics of registered series, those that SeriesCount counts: of one in
-// every, chosen at random.
+// SeriesMetrics yields the metrics of registered series, those that SeriesCount counts, but only
+// of one series in every, chosen at random.
 func (s *Spool) SeriesMetrics(every int) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, id := range s.series.IDs() {

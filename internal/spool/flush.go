@@ -136,8 +136,8 @@ func (s *Spool) flushed(last *Generation, f wantedSeries) bool {
 }
 
 // Sync returns when all samples that were acknowledged before are durable, so that what is stored
-// elsewhere afterwards never tells of samples that a power cut has taken. It passes over a full
-// disk, where the log takes no more samples and its memory is being drained.
+// elsewhere afterwards never refers to samples that a power cut has lost. A full disk is not an
+// error: the log then takes no more samples, and those in memory are being drained.
 func (s *Spool) Sync(ctx context.Context) error {
 	if s.log.Full() {
 		return nil

@@ -98,11 +98,12 @@ func (g *Generation) FirstStampMS() int64 {
 	return g.StampMS()
 }
 
-// Wrote tells that a sink has written n samples, while Write goes on: for Health, since a large
-// generation takes minutes.
+// Wrote records that a sink has written n samples, before Write returns. Health needs it, since
+// a large generation takes minutes.
 func (g *Generation) Wrote(n int64) { g.wrote.Add(n) }
 
-// waiting is the number of samples that the remote store does not have, as far as the sink has told.
+// waiting is the number of samples that the remote store does not have, as far
+// as the sink has reported.
 func (g *Generation) waiting() int64 {
 	if g.state >= written {
 		return 0

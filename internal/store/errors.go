@@ -17,9 +17,9 @@ var ErrClosed = errors.New("store is closed")
 // ErrNotFound is returned by KeyValues.Get for a key that is not there.
 var ErrNotFound = errors.New("key not found")
 
-// ErrLacks is what errors are, by errors.Is, if the database of the store lacks a right or a table
-// and refuses statements because of it. It may pass while another server creates the table;
-// otherwise nothing changes until an operator acts.
+// An error matches ErrLacks, by errors.Is, if the database of the store refuses statements for
+// lack of a right or a table. If another server is creating the table, the error passes; otherwise
+// it remains until an operator acts.
 var ErrLacks = errors.New("a right or a table is missing")
 
 // An InputError is the caller's fault.

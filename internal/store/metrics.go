@@ -126,7 +126,7 @@ func (w *metricsWalk) one(metric string) error {
 	sel := w.sel
 	sel.Metric, sel.Metrics = metric, nil
 	if sel.Limit > 0 {
-		sel.Limit = max(1, sel.Limit-w.yielded) // of 0 there would be no bound
+		sel.Limit = max(1, sel.Limit-w.yielded) // 0 would mean no bound
 	}
 	for s, err := range w.view.Select(w.ctx, sel) {
 		if err != nil {

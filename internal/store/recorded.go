@@ -8,9 +8,10 @@ import (
 
 type recordedKey struct{}
 
-// WithRecorded returns a context for a [Deleter]. The store calls recorded at most once: when what is
-// left of the delete is recorded, so that it will be done whatever becomes of the caller, who only
-// waits from then on. A store that records no deletes never calls it. A nil recorded is not called.
+// WithRecorded returns a context for a [Deleter]. The store calls recorded at most once: when the
+// rest of the delete is recorded, so that it will be completed even if the caller leaves. From then
+// on the caller only waits. A store that records no deletes never calls it. A nil recorded is not
+// called.
 func WithRecorded(ctx context.Context, recorded func()) context.Context {
 	if recorded != nil {
 		recorded = sync.OnceFunc(recorded)
@@ -18,7 +19,7 @@ func WithRecorded(ctx context.Context, recorded func()) context.Context {
 	return context.WithValue(ctx, recordedKey{}, recorded)
 }
 
-// Recorded tells the caller of a delete that what is left of it is recorded.
+// Recorded tells the caller of a delete that the rest of it is recorded.
 func Recorded(ctx context.Context) {
 	if recorded, _ := ctx.Value(recordedKey{}).(func()); recorded != nil {
 		recorded()

@@ -129,8 +129,8 @@ type Viewer interface {
 	View(ctx context.Context) (View, error)
 }
 
-// A View is a stable look at the store. It pins resources: close it soon.
-// All methods but Close may be called by many goroutines at once.
+// A View is a snapshot of the store. It pins resources: close it soon. All
+// methods but Close may be called by many goroutines at once.
 type View interface {
 	// Select yields the series that match, each once, ordered by model.Series.Compare
 	// unless Selection.AnyOrder is set. It yields every series that has a sample in the
@@ -174,9 +174,10 @@ type PartialView interface {
 // processes have changed it since. Not every View is one.
 type CurrentView interface {
 	// ReadCurrent makes the view read what is stored now, from as many replicas as that takes. It
-	// is called before all other methods. Of several ranges that follow each other, each sample is
-	// in one, also where queries of KairosDB's API begin up to a second earlier. The view never
-	// contains samples that other processes have acknowledged but not stored yet.
+	// is called before all other methods. If ranges follow each other without a gap, each sample
+	// is in exactly one of them, also where queries of KairosDB's API begin up to a second
+	// earlier. The view never contains samples that other processes have acknowledged but not
+	// stored yet.
 	ReadCurrent()
 }
 

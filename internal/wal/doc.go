@@ -6,9 +6,9 @@
 // [Log.Append] copies a record into a buffer in memory and returns a [Ticket]. One
 // goroutine writes and syncs a buffer while appenders fill the other one, so that one
 // sync acknowledges everything that was queued during the previous sync. If several
-// appenders are busy, a sync also waits a moment for those that the one before served,
-// so that they do not take turns. [Log.Wait] returns when a ticket is acknowledged.
-// Records are on disk in the order of the Append calls.
+// appenders are busy, a sync also waits a moment for the appenders that the previous
+// sync served, so that they share a sync instead of taking turns. [Log.Wait] returns
+// when a ticket is acknowledged. Records are on disk in the order of the Append calls.
 //
 // A caller that applies records to memory in the same order holds its own lock around
 // Append and the change in memory. Append does no I/O; the caller waits for room with

@@ -15,9 +15,9 @@ type group struct {
 	enough int       // records for which the next sync waits
 
 	// There are two kinds of waits: for appenders that were just acknowledged, while the
-	// records of others are queued, and for the rest of a group, once the first of it has
-	// returned. Beside a busy appender, one that writes now and then makes the first kind a
-	// success and the second a failure, so they are counted apart.
+	// records of others are queued, and for the rest of a group, once the first of the
+	// group has returned. If one appender is busy and another writes now and then, the
+	// first kind succeeds and the second fails, so they are counted apart.
 	queued   bool        // the next wait is of the first kind
 	patience [2]patience // of the second kind, and of the first
 }
@@ -29,8 +29,8 @@ type patience struct {
 }
 
 const (
-	// A sync begins no later after the one before than gatherSyncs times what that one took,
-	// and no later than maxGather, if records are queued.
+	// While records are queued, a sync waits after the previous one for at most gatherSyncs
+	// times the duration of that one, and at most maxGather.
 	gatherSyncs = 2
 	maxGather   = 5 * time.Millisecond
 
@@ -38,7 +38,7 @@ const (
 	largeGroup = 256 << 10 // bytes that are worth a sync of their own
 )
 
-// synced notes the end of a sync and what it took.
+// synced notes the end of a sync and its duration.
 func (g *group) synced(end time.Time, took time.Duration) {
 	g.until = end.Add(min(gatherSyncs*took, maxGather))
 }
