@@ -9,8 +9,9 @@ import (
 	"varve/internal/index"
 )
 
-// A Cardinality says what most of the series belong to that got samples through this process
-// lately, and where new ones come from. Cassandra may have many more.
+// A Cardinality says which metrics and tags have the most series, and which get new ones. It
+// covers only the series that recently got samples through this process: Cassandra may have
+// many more.
 type Cardinality struct {
 	index.Cardinality
 	growth.Report
@@ -45,8 +46,8 @@ func (k *Keyspaces) Cardinality(metric string, limit int) Cardinality {
 // lookedAt is about how many series LargestMetrics looks at; with more series, it estimates.
 const lookedAt = 200_000
 
-// LargestMetrics lists the metrics with the most of the series that SeriesCount counts, also of those
-// without samples, which are not in the index.
+// LargestMetrics lists the metrics with the most series, among those that SeriesCount counts. It
+// includes series without samples, which are not in the index.
 func (k *Keyspaces) LargestMetrics(limit int) []growth.Metric {
 	every := 1 + k.SeriesCount()/lookedAt
 	list := growth.Largest(func(yield func(string) bool) {

@@ -192,8 +192,8 @@ func (c Config) further() (all []namedCluster) {
 	return all
 }
 
-// Beside yields the keyspaces of further clusters that evidently are in the first cluster, by the key
-// of their settings. Whoever else gets one of them shares its data with this store.
+// Beside yields the keyspaces of further clusters that evidently are in the first cluster, by the
+// key of their settings. Another store over one of them would share its data with this store.
 func (c Config) Beside() iter.Seq2[string, string] {
 	return func(yield func(key, keyspace string) bool) {
 		if c.MetaCluster.Used() && cql.ShareHost(c.MetaCluster.Hosts, c.Hosts) && !yield("meta_cluster", c.MetaCluster.Keyspace) {

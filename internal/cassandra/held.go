@@ -15,7 +15,7 @@ import (
 // memory of the request. The caller must release these, also after an error.
 func (v *view) heldOf(sel selected, o store.ReadOptions) (held model.Columns, bytes int64, err error) {
 	var samples, spare model.Columns
-	scratch := int64(0) // held for what is of no use at the end
+	scratch := int64(0) // bytes held only until heldOf returns
 	defer func() { v.release(scratch) }()
 	work := func(bytes int64) error {
 		more := bytes - scratch

@@ -281,8 +281,9 @@ func (s *Store) Delete(ctx context.Context, deletions ...store.Deletion) error {
 	})
 }
 
-// inUTF8 reports whether the texts of a deletion are UTF-8. The record of another deletion would
-// have other texts, since JSON replaces what is not UTF-8: other servers would delete from those.
+// inUTF8 reports whether the texts of a deletion are UTF-8. JSON replaces bytes that are not
+// UTF-8, so the record of another deletion would name other series, and other servers would
+// delete from those.
 func inUTF8(d *store.Deletion) bool {
 	for _, m := range d.Matchers {
 		if !utf8.ValidString(m.Tag) || slices.ContainsFunc(m.Values, func(v string) bool { return !utf8.ValidString(v) }) {
@@ -488,8 +489,9 @@ func (s *Store) Modified(ctx context.Context, service, serviceKey string) (time.
 	return ks.Modified(ctx, service, serviceKey)
 }
 
-// changeable is ready, after all samples that were acknowledged before are durable, in whichever spool
-// they wait: a key-value may tell of them, as the watermark of a roll-up does of its results.
+// changeable is ready, after all samples that were acknowledged before are durable, in whichever
+// spool they wait: a key-value may refer to them, as the watermark of a roll-up refers to its
+// results.
 func (s *Store) changeable(ctx context.Context) (store.KeyValues, error) {
 	if err := s.check(ctx); err != nil {
 		return nil, err

@@ -57,7 +57,7 @@ func TestOtherPrograms(t *testing.T) {
 		tls  bool
 		want string
 	}{
-		{web, false, "another program than Cassandra"},
+		{web, false, "a program other than Cassandra"},
 		{web, true, "does not speak TLS"},
 		{listen(""), false, "nothing answers"},
 		{"node.invalid", false, "hosts node.invalid"},

@@ -79,8 +79,8 @@ func (e *ClockError) Error() string {
 }
 
 // CompareClocks compares the clock of this machine with those of the nodes that answer, with what
-// [Session.Clocks] has returned. The error is a *ClockError if it differs from those of most by more
-// than ClockOff. Another error says why no node has told the time.
+// [Session.Clocks] has returned. The error is a *ClockError if it differs from those of most by
+// more than ClockOff. Any other error says why no node has reported its time.
 func CompareClocks(clocks []Clock, err error) error {
 	var ahead []time.Duration // of the nodes
 	for _, node := range clocks {
@@ -96,7 +96,7 @@ func CompareClocks(clocks []Clock, err error) error {
 		if err == nil {
 			err = errors.New("no node is up")
 		}
-		return fmt.Errorf("cannot compare the clock of this machine: no Cassandra node tells its time: %w", err)
+		return fmt.Errorf("cannot compare the clock of this machine: no Cassandra node reports its time: %w", err)
 	}
 	slices.Sort(ahead)
 	if off := -ahead[len(ahead)/2]; off.Abs() > ClockOff {

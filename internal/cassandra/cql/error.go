@@ -79,9 +79,9 @@ var waysOut = map[Reason]string{
 	NoSuchTable:     "another server may be creating it now; if not, restart a server that may create tables, or create the table by hand",
 }
 
-// lacks says what a keyspace lacks because of which it refuses a statement, "" if the reason is
-// another one. It ends without a change of the statement: another server is creating the table at
-// the moment, or an operator creates it or grants the right.
+// lacks says what the keyspace lacks, if that is why it refuses a statement; otherwise it is "".
+// The same statement may succeed later: another server may be creating the table now, or an
+// operator may create it or grant the right.
 func (r Reason) lacks() string {
 	switch r {
 	case NoSuchTable:

@@ -659,7 +659,7 @@ func explain(err error, c Config) string {
 	case has("failed to resolve any"):
 		return "no address is known for any of the hosts " + strings.Join(c.Hosts, ", ") + ": check the names, and the name service of this machine"
 	case has("unsupported protocol response version", "which host id it has"):
-		return "another program than Cassandra answers: hosts must name the native_transport_port of nodes, by default 9042 (" + text + ")"
+		return "a program other than Cassandra answers: hosts must name the native_transport_port of nodes, by default 9042 (" + text + ")"
 	case has("no response"):
 		return "connections are accepted and nothing answers: the node hangs, or another program has its address (" + text + ")"
 	}

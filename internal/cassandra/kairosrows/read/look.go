@@ -71,8 +71,8 @@ func (l *Look) newList() *keyList { return &keyList{level: l.level} }
 
 // chunkAge is how old copies of finished rows may be. KairosDB nodes write late samples into
 // finished rows, and delete from them, without announcement, and their own clients see that at
-// once. So while one runs, copies may only be as old as row keys may be that these nodes have
-// added.
+// once. So while one runs, copies may be at most as old as cached row keys may be:
+// Config.KairosDBLag.
 func (l *Look) chunkAge(ctx context.Context) time.Duration {
 	age := l.reader.config.ChunkCacheAge
 	if l.now || age <= 0 {

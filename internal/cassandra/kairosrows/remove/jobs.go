@@ -189,9 +189,9 @@ func (j *jobs) begin(job *layout.Job, memory int, lease *cluster.Lease, f func(c
 	return r
 }
 
-// inTurn runs f once this process works on few enough other jobs. Until then it stores now and
-// then that the job is not abandoned, and looks only then whether it was cancelled: a thousand jobs
-// may wait.
+// inTurn runs f once this process works on few enough other jobs. Until then it records at
+// intervals that the job is not abandoned, and only then checks whether it was cancelled: a
+// thousand jobs may wait.
 func (j *jobs) inTurn(ctx context.Context, r *runningJob, f func(context.Context, *runningJob) error) error {
 	report := time.NewTicker(jobReport)
 	defer report.Stop()

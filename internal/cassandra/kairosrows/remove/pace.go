@@ -18,7 +18,7 @@ type pace struct {
 	alone int           // number of rows in progress before samples were written
 	wide  int           // number of rows in progress at present
 	few   time.Duration // time of a row at low concurrency
-	rests int           // times the time of a round that is rested after it
+	rests int           // multiple of the duration of a round that is rested after it
 
 	worked time.Duration // without rests
 

@@ -112,9 +112,9 @@ func (d *Deleter) plan(ctx context.Context, deletions []store.Deletion) ([]*dele
 	return plans, nil
 }
 
-// isLeftOver reports whether a row time of which a deletion selects no row gets a step all the same,
-// since no rows are left in it: they have expired, or a delete was interrupted before it removed the
-// row time. For a whole metric, that step itself looks for rows.
+// isLeftOver reports whether a row time gets a step although the deletion selects no row of it,
+// because no rows are left in it: they have expired, or a delete was interrupted before it removed
+// the row time. For a whole metric, that step itself looks for rows.
 func (d *Deleter) isLeftOver(ctx context.Context, del store.Deletion, rowTimeMS int64) (bool, error) {
 	if _, some := deletedColumns(d.ks.Spec, rowTimeMS, del.Range); !some || wholeMetric(del) {
 		return some, nil

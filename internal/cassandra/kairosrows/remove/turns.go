@@ -8,10 +8,10 @@ import (
 	"varve/internal/work"
 )
 
-// turns let samples go first. While this process writes samples, a statement of a delete that is
-// about to be sent waits until they are written. In each round, its statements wait up to as long
-// as the delete had to rest after the round before; so a delete also goes on beside a writer that
-// never pauses.
+// turns give samples precedence over a delete. While this process writes samples, a statement of
+// the delete waits until they are written, before it is sent. In each round, statements wait for
+// at most as long as the delete had to rest after the previous round, so a delete also continues
+// beside a writer that never pauses.
 type turns struct {
 	mu     sync.Mutex // held while a statement waits: the others wait for that
 	left   time.Duration

@@ -18,7 +18,8 @@ import (
 // that few partitions leave before [Watch] has checked them.
 //
 // What is forgotten stays in the cache as unsure until [Watch] has checked it: earlier samples rely
-// on it, and may be the last ones of their rows, which then nobody writes index rows for.
+// on it, and if they are the last ones of their rows, no later sample has the index rows written
+// again.
 //
 // The epoch counts how often something was forgotten because of a removal. A writer of samples
 // that relies on a record reads the epoch before and after the write. Index rows that were
@@ -58,7 +59,8 @@ type knownPart struct {
 	watched time.Time // when it was last checked, or first relied on; zero if neither
 }
 
-// maxForgotten is of how many metrics it is known when something was forgotten.
+// maxForgotten is the number of metrics for which known records when something
+// was forgotten.
 const maxForgotten = 256
 
 func newKnown(max int) *known {

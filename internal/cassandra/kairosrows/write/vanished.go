@@ -17,16 +17,16 @@ var findRowKey = &cql.Statement{Name: "find_known_row_key", Level: cql.Quorum, P
 var findTagRow = &cql.Statement{Name: "find_known_tag_row", Level: cql.Quorum, PageSize: 2,
 	Text: "SELECT data_type FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value = ? AND shard = ? AND data_type = ? AND tags = ?"}
 
-// Someone may empty or drop the index tables while the process runs, by TRUNCATE or DROP in a
-// CQL shell. Nothing announces that, and from then on the records of known index rows are
-// wrong: known series would get samples and not be found. So after the samples of each
-// generation are written, the writer looks for one row key that the generation may rely on. It
-// checks an arbitrary known row key, not whether the partition has any, because new series may
-// have filled the partition again. If the row key is missing, the writer checks up to two more
-// partitions. If row keys are missing in all three, or if nothing is left of any checked
-// partition, it forgets everything. Otherwise it forgets only the partitions in which a row key
-// is missing, if a KairosDB node may have removed it. If none runs, somebody has put older tables in
-// the place of these: what was written since then is missing everywhere.
+// Someone may empty or drop the index tables while the process runs, by TRUNCATE or DROP in a CQL
+// shell. Nothing announces that, and from then on the records of known index rows are wrong: known
+// series would get samples and not be found. So after the samples of each generation are written,
+// the writer looks for one row key that the generation may rely on. It checks an arbitrary known
+// row key, not whether the partition has any, because new series may have filled the partition
+// again. If the row key is missing, the writer checks up to two more partitions. If row keys are
+// missing in all three, or if nothing is left of any checked partition, it forgets everything.
+// Otherwise it forgets only the partitions in which a row key is missing, if a KairosDB node may
+// have removed it. If none runs, somebody has replaced the tables by older ones: what was written
+// since then is missing everywhere.
 
 const (
 	// probeEvery is the least time between two probes, since generations may be a few
@@ -36,8 +36,8 @@ const (
 	// probeMore is how many more partitions are checked if a row is missing in the first.
 	probeMore = 2
 
-	// restoredEvery is the least time before a single row key that is missing is again taken for a sign
-	// of older tables. A row key that was deleted in a CQL shell stays missing, and must not cause all
+	// restoredEvery is the least time before a single missing row key is again taken for a sign of
+	// older tables. A row key that was deleted in a CQL shell stays missing, and must not cause all
 	// index rows to be written again each second.
 	restoredEvery = time.Hour
 

@@ -97,8 +97,8 @@ type Source interface {
 //	who removes   1 announce, at a quorum     2 delete samples     3 see which rows are
 //	              empty     4 remove their index rows, under the announcement's timestamp
 //	who writes    1 index rows that are not known, above the timestamps of all announced
-//	              removals     2 samples     3 look for announcements, at a quorum; of
-//	              what they are about nothing is known any more: back to 1
+//	              removals     2 samples     3 look for announcements, at a quorum; index
+//	              rows that they concern no longer count as known: back to 1
 //
 // Suppose that a row gets a sample while another process removes its index rows. If the writer
 // finds the announcement (3), it writes the index rows again, above the removal's timestamp. If
