@@ -70,7 +70,7 @@ func NewMetrics(r prometheus.Registerer, name, section string) Metrics {
 		Open:     set.Gauge("", "Open connections; at most "+limitKey+"."),
 		Accepted: set.Counter("_total", "Connections accepted."),
 		Failed:   set.Counter("_failed_total", "Attempts to accept a connection that failed, for example because the process may not open more files. The server tries again."),
-		Refused:  set.Counter("_refused_total", "Connections closed at once because of "+limitKey+", while all others were storing."),
+		Refused:  set.Counter("_refused_total", "Connections closed at once because "+limitKey+" was reached and all others were storing."),
 		Evicted:  func(*Conn, string) { evicted.Inc() },
 	}
 }
