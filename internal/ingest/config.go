@@ -28,7 +28,7 @@ type Config struct {
 	MaxTags          int         `yaml:"max_tags" default:"64" want:"positive" doc:"Most tags of a series."`
 	MaxTagValueBytes units.Bytes `yaml:"max_tag_value_bytes" default:"4KiB" want:"positive" doc:"Longest tag value."`
 
-	BodyMemory units.Bytes `yaml:"body_memory" want:"not negative" doc:"Memory for the HTTP bodies of all requests together; 0 means 256MiB, or a sixteenth of the memory of the machine or its control group if that is less. One body may be a quarter of it as sent, and half of it after decompression. If it is at least 4 MiB, an eighth of it is reserved for small bodies, each at most a thousandth of it (256 KiB of 256 MiB), so that they do not wait behind large ones. When the memory is used up, HTTP answers 503. The buffers of all connections of telnet and carbon that are larger than 16 KiB may take an eighth of it in addition, not counting up to 64 KiB of a pickle that has not arrived completely, for each connection."`
+	BodyMemory units.Bytes `yaml:"body_memory" want:"not negative" doc:"Memory for the HTTP bodies of all requests together; 0 means 256MiB, or a sixteenth of the memory of the machine or its control group if that is less. One body may be a quarter of it as sent, and half of it after decompression. If it is at least 4 MiB, an eighth of it is reserved for small bodies, each at most a thousandth of it (256 KiB of 256 MiB), so that they do not wait behind large ones. When the memory is used up, HTTP answers 503. In addition, buffers of telnet and carbon connections that are larger than 16 KiB may together take an eighth of it; for each connection, up to 64 KiB of an incomplete pickle do not count."`
 
 	// Constants; tests and benchmarks change them by --tune.
 

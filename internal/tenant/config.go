@@ -17,7 +17,7 @@ type Config struct {
 	Keyspace string `yaml:"keyspace" doc:"With store: cassandra, the keyspace of the tenant. Empty is cassandra.keyspace, an underscore and the name."`
 
 	SamplesPerSecond   int         `yaml:"samples_per_second" default:"100000" want:"positive" doc:"As ingest.samples_per_second."`
-	NewSeriesPerSecond int         `yaml:"new_series_per_second" default:"5000" want:"positive" doc:"As ingest.new_series_per_second. Ten times as many may come at once."`
+	NewSeriesPerSecond int         `yaml:"new_series_per_second" default:"5000" want:"positive" doc:"As ingest.new_series_per_second, but with bursts of ten times as many."`
 	MaxSeries          int         `yaml:"max_series" default:"500000" want:"positive" doc:"As ingest.max_series."`
 	MaxSeriesMemory    units.Bytes `yaml:"max_series_memory" default:"256MiB" want:"positive" doc:"As ingest.max_series_memory."`
 	QueryMemory        units.Bytes `yaml:"query_memory" default:"256MiB" want:"positive" doc:"As query.total_memory; one query may hold half of it."`
