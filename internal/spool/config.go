@@ -46,10 +46,11 @@ func DefaultConfig() Config { return units.Defaults[Config]() }
 
 // Validate reports every setting that cannot be used.
 func (c Config) Validate() error {
+	leastMemory := max(2*c.GenerationBytes, 128*units.KiB)
 	errs := []error{
 		units.Bounds("", c),
 		units.Check(c.Acknowledge == AcknowledgeSpool || c.Acknowledge == AcknowledgeStore, "acknowledge", "\"spool\" or \"store\"", c.Acknowledge),
-		units.Check(c.MaxMemory >= max(2*c.GenerationBytes, 128*units.KiB), "max_memory", "at least 128KiB and twice generation_bytes", c.MaxMemory),
+		units.Check(c.MaxMemory >= leastMemory, "max_memory", "at least "+leastMemory.String(), c.MaxMemory),
 	}
 	if err := c.Log.Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("log: %w", err))

@@ -169,6 +169,12 @@ func TestFaultyLines(t *testing.T) {
 			t.Errorf("%v refused as %s, want %v; all: %v", got, reason, n, h.refused())
 		}
 	}
+	latest, _ := h.pipeline.Rejected()
+	for _, r := range latest { // no setting bounds carbon's lines, so the reason names none
+		if r.Reason == "line_too_long" && r.Detail != "line is longer than 64 bytes" {
+			t.Errorf("a long line is refused because %q", r.Detail)
+		}
+	}
 }
 
 func framed(pickle string) []byte {

@@ -32,13 +32,14 @@ const (
 
 // A Protocol says what the lines of a stream are, and how they are processed.
 type Protocol struct {
-	Name     string // of the stream; its max_line is the setting that bounds lines
+	Name     string // of the stream
 	Pipeline *ingest.Pipeline
 	Counts   *ingest.Protocol
 	Logger   *slog.Logger
 	Received prometheus.Counter // bytes
 
 	MaxLine    units.Bytes   // a longer line is skipped and counted
+	MaxLineKey string        // the setting of MaxLine, for people; "" if it is a constant
 	ReadBuffer units.Bytes   // to which the buffer of a busy connection grows
 	RetryFor   time.Duration // how long a block is offered to a store that cannot accept it
 
@@ -63,7 +64,10 @@ func (p *Protocol) ServeConn(ctx context.Context, c *stream.Conn) { newConn(p, c
 
 // TooLong is the fault of a line that is longer than MaxLine.
 func (p *Protocol) TooLong() *ingest.Fault {
-	return ingest.Faultf(ingest.LineTooLong, "line is longer than %s.max_line, %d bytes", p.Name, p.MaxLine)
+	if p.MaxLineKey == "" {
+		return ingest.Faultf(ingest.LineTooLong, "line is longer than %d bytes", p.MaxLine)
+	}
+	return ingest.Faultf(ingest.LineTooLong, "line is longer than %s, %d bytes", p.MaxLineKey, p.MaxLine)
 }
 
 // A conn is one client connection.

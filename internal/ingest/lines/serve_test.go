@@ -87,7 +87,7 @@ func serve(t *testing.T, parser *recorder, change func(*Protocol), end error, re
 	var log bytes.Buffer
 	p := &Protocol{
 		Name: "telnet", Pipeline: pipeline, Counts: pipeline.Protocol("telnet"), Logger: slog.New(slog.NewTextHandler(&log, nil)), Received: received,
-		MaxLine: 20, ReadBuffer: 4 * FirstBuffer, RetryFor: time.Second, Reply: []byte("yes\n"),
+		MaxLine: 20, MaxLineKey: "telnet.max_line", ReadBuffer: 4 * FirstBuffer, RetryFor: time.Second, Reply: []byte("yes\n"),
 		NewParser: func(remote string) Parser {
 			if remote != "10.0.0.1:7" {
 				t.Errorf("remote %q", remote)

@@ -35,7 +35,7 @@ func protocol(p *ingest.Pipeline, cfg Config, o Options) *lines.Protocol {
 		Name: "telnet", Pipeline: p, Counts: p.Protocol("telnet"), Logger: o.Logger, Reply: []byte(o.Version + "\n"),
 		Received: set.Counter("received_bytes_total", "Bytes read from connections."),
 		Unread:   set.Counter("replies_dropped_total", "Replies to version that a client did not read in time."),
-		MaxLine:  cfg.MaxLine, ReadBuffer: cfg.ReadBuffer, RetryFor: cfg.RetryFor,
+		MaxLine:  cfg.MaxLine, MaxLineKey: "telnet.max_line", ReadBuffer: cfg.ReadBuffer, RetryFor: cfg.RetryFor,
 	}
 	proto.NewParser = func(remote string) lines.Parser { return newParser(proto, remote) }
 	return proto
