@@ -243,7 +243,7 @@ func (f *File) readPage(i int, keep bool) (chunk.Page, error) {
 	return p, nil
 }
 
-// checkFirst detects a whole page that is not the one that was written there.
+// checkFirst detects an intact page that was not written at this place.
 func checkFirst(p chunk.Page, want place) error {
 	entries := p.Iter()
 	var e chunk.Entry

@@ -85,7 +85,7 @@ type Entry struct {
 	Count           int
 	FirstMS, LastMS int64
 	HasTTL          bool  // a sample has a time-to-live
-	MaxExpiryMS     int64 // when the last sample is gone; math.MaxInt64: never
+	MaxExpiryMS     int64 // when the last sample has expired; math.MaxInt64: never
 	HasStats        bool
 	Stats           model.Stats
 	SizeBytes       int // of the entry in the page

@@ -102,7 +102,7 @@ func (r *Run) Reduce(f Fragment, cut *chunk.Cut, dst []model.Stats) (_ []model.S
 
 // Snapshot fills run with the samples of series id: the fragments that overlap within,
 // which the caller clips, and the open samples in it. It reports whether the series has any
-// sample, in the range or not. An error means that memory was damaged, or is that of Hold.
+// sample, in the range or not. An error means that memory was damaged, or comes from Hold.
 func (h *Head) Snapshot(id model.SeriesNumber, within model.TimeRange, run *Run) (bool, error) {
 	run.Fragments, run.Kind = run.Fragments[:0], 0
 	run.Open.Reset()

@@ -340,7 +340,7 @@ func (p *pace) stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.late && !p.stopped {
-		p.control.SetReadDeadline(time.Time{}) // the body was late at its very end
+		p.control.SetReadDeadline(time.Time{}) // expire has set one just as the body ended
 	}
 	p.stopped = true
 }

@@ -1,6 +1,6 @@
-// Package ingest is the only way for samples to come in. Front ends (the packages below it, one per
-// wire format) parse; this package validates names, applies limits, counts, keeps the latest
-// refused inputs for people to look at, and appends to the store.
+// Package ingest is where all samples enter. Front ends (the packages below it, one per wire
+// format) parse; this package validates names, applies limits, counts, keeps the latest refused
+// inputs for people to look at, and appends to the store.
 //
 //	connection or request                   shared by all
 //	+----------------+  Find(kind, bytes)  +-----------------+

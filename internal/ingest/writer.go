@@ -186,9 +186,9 @@ func (w *Writer) ingest(ctx context.Context, n int, fill func() error) (int, err
 func (w *Writer) enter(ctx context.Context, n int64) (int64, error) {
 	now, patience := w.p.now(), w.wait
 	if deadline, bounded := ctx.Deadline(); w.begun && bounded && patience > 0 {
-		// If a request is refused within, its sender sends all of it again, and what is stored
-		// already uses up the limit again: the request would never get further.
-		// A turn behind the deadline comes too late, also if it is sooner than w.wait.
+		// If a request is refused after a part of it is stored, its sender sends all of it
+		// again, and that part uses up the limit again: the request would never complete. A
+		// turn after the deadline comes too late, even if it comes within w.wait.
 		patience = max(deadline.Sub(now), 1)
 	}
 	late, err := w.p.samples.wait(ctx, now, patience)

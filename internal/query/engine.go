@@ -87,7 +87,7 @@ func (e *Engine) slotWanted() bool {
 	return len(e.slots.fresh.waiters)+len(e.slots.begun.waiters) > 0
 }
 
-// crowded reports whether a query that comes now may have to wait for a slot.
+// crowded reports whether a query that begins now may have to wait for a slot.
 func (e *Engine) crowded() bool { return e.begun.Load() >= int64(e.config.Load().MaxConcurrent) }
 
 // Share lets the queries of several engines share the processors. It is called before the

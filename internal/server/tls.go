@@ -217,7 +217,7 @@ func (s *Server) ReadTLS(c Config) (apply func(), err error) {
 	return func() {
 		s.useKeys(next)
 		if s.keeper != nil {
-			s.keeper.Recheck() // an authority may have gone
+			s.keeper.Recheck() // an authority may have been removed
 		}
 		s.log.Info("TLS: certificates reloaded; new connections use them", "cert_file", c.TLS.CertFile, "expires", next.expires)
 	}, nil

@@ -27,8 +27,8 @@
 //
 // docs/formats/wal.md draws the bytes. Invariants:
 //
-//   - Segments are numbered upwards from 1, without gaps. A segment is never written to
-//     by another process than the one that created it.
+//   - Segments are numbered upwards from 1, without gaps. Only the process that created
+//     a segment writes to it.
 //   - A segment's header is durable before its first record is written, and everything
 //     in the previous segment is durable before that header is written. The header
 //     contains the length of the previous segment.

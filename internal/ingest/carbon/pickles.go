@@ -124,7 +124,7 @@ type pickleConn struct {
 	large *largeFrame // the one in block, if it needs a place
 
 	pickle *pickle // decodes, while a block is stored
-	loaded int     // the frame whose items are those of pickle, -1 if none is
+	loaded int     // the frame whose items pickle has, -1 if none
 	items  []value
 	err    error // why the frame that is loaded has none
 
@@ -220,7 +220,7 @@ func (c *pickleConn) leaveLarge() {
 	}
 }
 
-// cut counts a frame that has not arrived whole.
+// cut counts a frame that has not arrived completely.
 func (c *pickleConn) cut(err error, f *ingest.Fault) {
 	c.h.p.Reject(c.h.proto, c.remote, f, c.block, 1)
 	c.noteEnd(err)
@@ -246,7 +246,7 @@ func (c *pickleConn) read(size int) error {
 	return nil
 }
 
-// readMore reads the frames that are in the buffer whole.
+// readMore reads the frames that are completely in the buffer.
 func (c *pickleConn) readMore() {
 	for len(c.ends) < mostFrames && c.in.Buffered() >= lengthBytes {
 		length, _ := c.in.Peek(lengthBytes)

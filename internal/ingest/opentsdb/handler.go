@@ -173,8 +173,8 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Write(text)
 }
 
-// isLines reports whether a body is plain text lines: by its type, unless it
-// begins like JSON all the same.
+// isLines reports whether a body is plain text lines: its content type says
+// so, and it does not begin like JSON.
 func isLines(r *http.Request, body []byte) bool {
 	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || (media != "text/plain" && media != "application/graphite") {

@@ -268,7 +268,7 @@ func (j *jobs) end(r *runningJob) {
 		} // on failure, the cancellation itself is stored already, and Resume repeats this
 	case layout.JobFailed:
 		j.d.log.Warn("a delete job failed; will retry", "job", job.ID, "selector", job.Selector, "error", err)
-		_ = j.save(ctx, &ended) // on failure, the job is retried all the same
+		_ = j.save(ctx, &ended) // even if this fails, the job is retried
 	default:
 		j.d.log.Info("delete job finished", "job", job.ID, "selector", job.Selector, "rows", job.Rows)
 		if err := j.unset(ctx, jobServiceKey, job.ID); err != nil {
