@@ -40,7 +40,7 @@ func newMetrics(r prometheus.Registerer, s *Scheduler) *metrics {
 	for _, outcome := range []string{runOK, runFailed, runSkipped, runCancelled} {
 		m.runs.WithLabelValues(outcome)
 	}
-	set.GaugeFunc("late_spans", "Time ranges that wait to be recomputed for late points; at most rollups.max_late_spans for each metric of a roll-up.",
+	set.GaugeFunc("late_spans", "Time ranges that wait to be recomputed for late points; at most 1000 for each metric of a roll-up.",
 		func() float64 { return float64(s.late.Count("", "")) })
 	set.CounterFunc("late_outlived_total", "Late points whose buckets were not recomputed, because other points of these buckets have expired: the results stay as they are.",
 		func() float64 { return float64(s.late.Outlived()) })
