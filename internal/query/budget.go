@@ -21,7 +21,7 @@ type budget struct {
 	sender  netip.Prefix    // of the query
 	engine  *Engine         // nil: only the query's own limit counts
 	granted atomic.Int64    // of the pool
-	lent    atomic.Bool     // a goroutine of the query has lent its slot
+	lent    atomic.Bool     // another query has its slot
 	mu      sync.Mutex      // held while granted changes
 }
 

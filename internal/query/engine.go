@@ -64,7 +64,7 @@ func New(s store.Viewer, config Config, r prometheus.Registerer, now func() time
 	}
 	e.slots.fresh.refused, e.slots.begun.refused = e.metrics.shed.WithLabelValues("begin"), e.metrics.shed.WithLabelValues("turn")
 	e.config.Store(&config)
-	e.pool = &pool{max: machine.Share(int64(config.TotalMemory)), metrics: e.metrics, held: map[uint64]int64{}, slotless: map[uint64]bool{}, senders: map[netip.Prefix]int64{}, outgoing: map[*outgoing]struct{}{}, idle: e.idle, queued: e.slotWanted}
+	e.pool = &pool{max: machine.Share(int64(config.TotalMemory)), metrics: e.metrics, held: map[uint64]int64{}, senders: map[netip.Prefix]int64{}, outgoing: map[*outgoing]struct{}{}, idle: e.idle, queued: e.slotWanted}
 	e.pool.maxWait.Store(int64(config.MaxWait))
 	e.metrics.memoryMax.Set(float64(e.pool.max))
 	e.texts, e.deletes = newTexts(e.pool), newDeletes(e.metrics)

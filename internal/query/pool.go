@@ -24,25 +24,22 @@ import (
 // stuckTime (see Unsent): they could hold memory for hours.
 //
 // Only a limited number of queries can lend their slots. If the queries that wait for memory keep
-// all slots while others wait for a slot, one of the keepers is refused after stuckTime: of the
+// all slots while others wait for a slot, one of them is refused after stuckTime: of the
 // sender with the most queries in line, the one that began last.
 //
 // Queries with much work wait in the order in which they began, so that some end. If all of those
 // that hold memory wait for more, the one that began last is refused after stuckTime, unless
 // others, such as answers that are being sent, hold enough memory for the oldest to continue.
-// Queries that wait for a slot do not count as such others while the queries that wait for memory
-// have all slots.
 type pool struct {
 	max     int64
 	maxWait atomic.Int64 // a time.Duration
 	metrics *metrics
 
-	mu       sync.Mutex
-	used     int64
-	freed    chan struct{}    // closed when one that waits may find memory, nil while nobody waits
-	line     []waiting        // sessions that wait, oldest first
-	held     map[uint64]int64 // what sessions hold until they end, with their answers
-	slotless map[uint64]bool  // sessions that wait for a slot
+	mu    sync.Mutex
+	used  int64
+	freed chan struct{}    // closed when one that waits may find memory, nil while nobody waits
+	line  []waiting        // sessions that wait, oldest first
+	held  map[uint64]int64 // what sessions hold until they end, with their answers
 
 	senders map[netip.Prefix]int64 // what the queries and unsent answers of a sender hold
 
@@ -66,7 +63,7 @@ type want struct {
 	held    int64        // what the owner would hold in total
 	session uint64       // the session that waits; 0 for the text of a request, or for an answer whose query has ended
 	sender  netip.Prefix // of the owner
-	keeps   bool         // the session keeps its slot while it waits
+	lent    *atomic.Bool // says whether the slot of the session is lent; nil if it has none
 }
 
 // waiting is a session that stands in line.
@@ -74,8 +71,11 @@ type waiting struct {
 	session uint64
 	bytes   int64 // that it waits for
 	sender  netip.Prefix
-	keeps   bool
+	lent    *atomic.Bool
 }
+
+// keeps reports whether a session has a slot that nobody else uses.
+func (w *waiting) keeps() bool { return w.lent != nil && !w.lent.Load() }
 
 // place returns where a session stands in line, or would stand. p.mu is held.
 func (p *pool) place(session uint64) (at int, there bool) {
@@ -175,10 +175,9 @@ func (p *pool) try(w want) (freed chan struct{}, ok bool) {
 		p.freed = make(chan struct{})
 	}
 	if at, there := p.place(w.session); there {
-		p.line[at].bytes = w.bytes
-		p.line[at].keeps = p.line[at].keeps || w.keeps
+		p.line[at].bytes, p.line[at].lent = w.bytes, w.lent
 	} else if w.session != 0 {
-		p.line = slices.Insert(p.line, at, waiting{w.session, w.bytes, w.sender, w.keeps})
+		p.line = slices.Insert(p.line, at, waiting{w.session, w.bytes, w.sender, w.lent})
 	}
 	return p.freed, false
 }
@@ -216,7 +215,6 @@ func (p *pool) change(sender netip.Prefix, n int64) {
 // last. It returns 0 otherwise, also if memory may have become free, or if others hold enough for
 // the oldest. freed is the channel that the session waits for.
 func (p *pool) stuck(session uint64, freed chan struct{}) int {
-	idle := p.idle()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.freed != freed {
@@ -231,11 +229,8 @@ func (p *pool) stuck(session uint64, freed chan struct{}) int {
 		}
 	}
 	large := 0 // sessions that could release much
-	for id, held := range p.held {
-		switch {
-		case idle && p.slotless[id]:
-			all += held
-		case held > smallGrant:
+	for _, held := range p.held {
+		if held > smallGrant {
 			large++
 		}
 	}
@@ -250,7 +245,7 @@ func (p *pool) stuck(session uint64, freed chan struct{}) int {
 // their slots, it is the last of the sender with the most in line. Without blocks they could wait
 // for hours: answers whose clients read slowly may hold the memory.
 func (p *pool) blocks(w want) bool {
-	if !w.keeps || !p.queued() || !p.idle() {
+	if w.lent == nil || !p.queued() || !p.idle() {
 		return false
 	}
 	p.mu.Lock()
@@ -261,22 +256,11 @@ func (p *pool) blocks(w want) bool {
 	}
 	last := waiting{}
 	for _, o := range p.line { // oldest first
-		if o.keeps && (last.session == 0 || inLine[o.sender] >= inLine[last.sender]) {
+		if o.keeps() && (last.session == 0 || inLine[o.sender] >= inLine[last.sender]) {
 			last = o
 		}
 	}
 	return last.session == w.session
-}
-
-// waitsForSlot notes that a session begins to wait for a slot, or no longer waits.
-func (p *pool) waitsForSlot(session uint64, waits bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if waits {
-		p.slotless[session] = true
-	} else {
-		delete(p.slotless, session)
-	}
 }
 
 // waited reports whether a session waits for memory.
@@ -347,9 +331,8 @@ func (e *Engine) mostLent() int64 {
 // lend waits for memory. Meanwhile another query uses the slot.
 func (b *budget) lend(ctx context.Context, w want) error {
 	e := b.engine
-	back, kept := b.lendSlot()
-	defer back()
-	w.keeps = kept
+	w.lent = &b.lent
+	defer b.lendSlot()()
 	e.paused.Add(1)
 	defer e.paused.Add(-1)
 	return e.slots.all.without(func() error { return e.pool.acquire(ctx, w) })
@@ -358,23 +341,23 @@ func (b *budget) lend(ctx context.Context, w want) error {
 // lendSlot lets another query use the slot of a query that waits for something, until back is
 // called. After back, the query continues without waiting for a slot: for a moment more queries
 // than slots compute, until some have had their turn. If several goroutines of a query wait, the
-// query lends its one slot once. kept reports that the query keeps its slot, because enough others
-// have lent theirs.
-func (b *budget) lendSlot() (back func(), kept bool) {
+// query lends its one slot once. The query keeps its slot if enough others have lent theirs.
+func (b *budget) lendSlot() (back func()) {
 	e := b.engine
 	switch {
 	case !b.lent.CompareAndSwap(false, true):
-		return func() {}, false
+		return func() {}
 	case e.lent.Add(1) > e.mostLent():
 		e.lent.Add(-1)
-		return func() { b.lent.Store(false) }, true
+		b.lent.Store(false)
+		return func() {}
 	}
 	e.slots.grow(1)
 	return func() {
 		e.lent.Add(-1)
 		e.slots.grow(-1)
 		b.lent.Store(false)
-	}, false
+	}
 }
 
 // storeTime is how long a query keeps its slot while it waits for a store on other machines.
@@ -429,7 +412,7 @@ func (w *storeWait) lend() {
 	defer w.mu.Unlock()
 	p := w.budget.engine.pool
 	if w.waiting && w.back == nil && !p.waited() && p.inUse() <= p.max/2 {
-		w.back, _ = w.budget.lendSlot()
+		w.back = w.budget.lendSlot()
 	}
 }
 

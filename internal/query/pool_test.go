@@ -191,6 +191,123 @@ func TestOrderOfMemory(t *testing.T) {
 	stuck(2, 6)
 }
 
+// TestWhichIsStuck: a session is refused if all that hold much wait for more, it began last of them, and the oldest
+// could not go on with what those hold that wait.
+func TestWhichIsStuck(t *testing.T) {
+	const g = smallGrant
+	freed := make(chan struct{})
+	p := &pool{max: 16 * g, freed: freed}
+	if p.most() != 15*g {
+		t.Fatalf("large owners have %d", p.most())
+	}
+	wait := func(bytes ...int64) (line []waiting) {
+		for i, n := range bytes {
+			line = append(line, waiting{session: uint64(i + 1), bytes: n})
+		}
+		return line
+	}
+	for name, tc := range map[string]struct {
+		line []waiting
+		held map[uint64]int64
+		n    int
+		last uint64 // that is refused, 0: none
+	}{
+		"both":                        {wait(14*g, g), map[uint64]int64{1: 2 * g, 2: 3 * g}, 2, 2},
+		"another computes":            {wait(14*g, g), map[uint64]int64{1: 2 * g, 2: 3 * g, 3: 2 * g}, 0, 0},
+		"one with little computes":    {wait(14*g, g), map[uint64]int64{1: 2 * g, 2: 3 * g, 3: g}, 2, 2},
+		"one with little waits":       {wait(14*g, g, g), map[uint64]int64{1: 2 * g, 2: 3 * g, 3: g}, 2, 2},
+		"enough for the oldest":       {wait(10*g, 14*g), map[uint64]int64{1: 2 * g, 2: 3 * g}, 0, 0},
+		"not enough for it":           {wait(10*g+1, g), map[uint64]int64{1: 2 * g, 2: 3 * g}, 2, 2},
+		"enough with what little has": {wait(9*g, g, g), map[uint64]int64{1: 2 * g, 2: 3 * g, 3: g}, 0, 0},
+		"one":                         {wait(13*g, g), map[uint64]int64{1: 2 * g, 2: g}, 1, 1},
+		"little":                      {wait(15*g, g), map[uint64]int64{1: g, 2: g}, 0, 0},
+		"nobody":                      {nil, nil, 0, 0},
+	} {
+		p.line, p.held = tc.line, tc.held
+		for session := range uint64(4) {
+			want := 0
+			if session == tc.last {
+				want = tc.n
+			}
+			if got := p.stuck(session, freed); got != want {
+				t.Errorf("%s: session %d is stuck among %d, want %d", name, session, got, want)
+			}
+			if got := p.stuck(session, nil); got != 0 {
+				t.Errorf("%s: session %d is stuck among %d although memory became free", name, session, got)
+			}
+		}
+	}
+}
+
+// TestWhichWaiterBlocks: while no query computes and others wait for a slot, the session that is refused is one that
+// keeps its slot: of the sender with the most in line, the one that began last.
+func TestWhichWaiterBlocks(t *testing.T) {
+	sender, other, nobody := netip.MustParsePrefix("10.0.0.1/32"), netip.MustParsePrefix("10.0.0.2/32"), netip.Prefix{}
+	lends, keeps := &atomic.Bool{}, &atomic.Bool{}
+	lends.Store(true)
+	queued, idle := true, true
+	p := &pool{queued: func() bool { return queued }, idle: func() bool { return idle }}
+	blocks := func(session uint64) bool {
+		w := want{session: session}
+		if session > 0 {
+			w.lent = p.line[session-1].lent
+		}
+		return p.blocks(w)
+	}
+	for name, tc := range map[string]struct {
+		line []waiting
+		want uint64 // 0: none
+	}{
+		"nobody waits":        {nil, 0},
+		"one":                 {[]waiting{{1, 0, sender, keeps}}, 1},
+		"the last":            {[]waiting{{1, 0, sender, keeps}, {2, 0, sender, keeps}}, 2},
+		"of those that keep":  {[]waiting{{1, 0, sender, keeps}, {2, 0, sender, lends}, {3, 0, sender, nil}}, 1},
+		"of the largest":      {[]waiting{{1, 0, sender, keeps}, {2, 0, sender, keeps}, {3, 0, other, keeps}}, 2},
+		"of equals":           {[]waiting{{1, 0, sender, keeps}, {2, 0, other, keeps}}, 2},
+		"largest by all":      {[]waiting{{1, 0, sender, keeps}, {2, 0, other, keeps}, {3, 0, sender, lends}}, 1},
+		"others lend":         {[]waiting{{1, 0, other, lends}, {2, 0, other, lends}, {3, 0, sender, keeps}}, 3},
+		"unknown senders":     {[]waiting{{1, 0, nobody, lends}, {2, 0, nobody, lends}, {3, 0, sender, keeps}}, 3},
+		"none keeps its slot": {[]waiting{{1, 0, sender, lends}, {2, 0, sender, nil}}, 0},
+		"none has begun":      {[]waiting{{1, 0, sender, nil}}, 0},
+	} {
+		p.line = tc.line
+		for session := range uint64(len(tc.line) + 1) {
+			queued, idle = true, true
+			if got, want := blocks(session), session == tc.want && session > 0; got != want {
+				t.Errorf("%s: session %d is refused: %t, want %t", name, session, got, want)
+			}
+			for _, state := range [][2]bool{{false, true}, {true, false}, {false, false}} {
+				if queued, idle = state[0], state[1]; blocks(session) {
+					t.Errorf("%s: session %d is refused; others wait for a slot: %t, no query computes: %t", name, session, queued, idle)
+				}
+			}
+		}
+	}
+}
+
+// TestOrderOfModestSenders: of the sessions of senders with little memory, the oldest has more first.
+func TestOrderOfModestSenders(t *testing.T) {
+	const large = 2 * grantBytes
+	modest, other, slow := netip.MustParsePrefix("10.0.0.1/32"), netip.MustParsePrefix("10.0.0.2/32"), netip.MustParsePrefix("10.0.0.3/32")
+	p := &pool{max: 128 * grantBytes, metrics: newMetrics(prometheus.NewRegistry()), held: map[uint64]int64{}, senders: map[netip.Prefix]int64{}}
+	has := func(yes bool, sender netip.Prefix, session uint64, bytes int64) {
+		t.Helper()
+		if _, ok := p.try(want{bytes: bytes, held: bytes + smallGrant, session: session, sender: sender}); ok != yes {
+			t.Errorf("session %d has memory: %t", session, ok)
+		}
+	}
+	has(true, slow, 1, p.most())
+	has(false, slow, 2, large) // it is the oldest in line, but its sender has much
+	has(true, other, 5, p.modest()-large)
+	has(false, modest, 4, 2*large)
+	has(false, other, 5, large) // there is as much, but session 4 is older
+	has(true, modest, 3, large) // session 4 is younger
+	has(false, other, 5, large)
+	p.leave(4)
+	p.shrink(3, modest, large)
+	has(true, other, 5, large)
+}
+
 // TestStuckBesideAQueryWithoutSlot: a query waits for memory that one holds which waits for the slot of
 // the first. The one that began last is refused soon, and the other goes on.
 func TestStuckBesideAQueryWithoutSlot(t *testing.T) {
@@ -702,6 +819,9 @@ func TestWaitersForMemoryKeepNoSlots(t *testing.T) {
 		crowd.Wait()
 		if took := time.Since(began); took > 10*stuckTime {
 			t.Errorf("it took %s", took)
+		}
+		if lent, paused := f.lent.Load(), f.paused.Load(); lent != 0 || paused != 0 {
+			t.Errorf("at the end %d slots are lent, and %d goroutines wait for memory", lent, paused)
 		}
 		if free, taken := f.slots.free, f.slots.taken; free != config.MaxConcurrent || taken != 0 {
 			t.Errorf("at the end %d slots are free and %d are taken", free, taken)

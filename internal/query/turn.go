@@ -62,8 +62,6 @@ func (s *Session) yieldTurn() (err error) {
 	}
 	e.wait(+1)
 	defer e.wait(-1)
-	e.pool.waitsForSlot(s.id, true)
-	defer e.pool.waitsForSlot(s.id, false)
 	id := s.nextLine()
 	var patience time.Duration // later turns are not refused
 	if id != 0 && !s.settled {
@@ -165,8 +163,6 @@ func (s *Session) Aside(f func() error) error {
 	e := s.engine
 	e.wait(+1)
 	defer e.wait(-1)
-	e.pool.waitsForSlot(s.id, true)
-	defer e.pool.waitsForSlot(s.id, false)
 	err := e.slots.line(s.ctx, s.sender(), s.nextLine(), 0, s.long())
 	s.outside, s.turn = err != nil, time.Now()
 	return err
