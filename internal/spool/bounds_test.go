@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -290,6 +291,49 @@ func TestMaxBytes(t *testing.T) {
 	put(t, s, testSeries("new", 1), 1, 1)
 	if s.Healthy() != nil {
 		t.Errorf("healthy: %v", s.Healthy())
+	}
+	if _, err := s.Flush(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	for _, metric := range []string{"early", "new"} {
+		want.set(string(testSeries(metric, 1).AppendKey(nil)), 1, longText(1))
+	}
+	if err := sink.content().diff(want); err != nil { // what was refused is not there, and all else is
+		t.Error(err)
+	}
+}
+
+// TestBatchBeyondMaxBytes: a batch that does not fit is refused as a whole, while smaller ones are accepted.
+func TestBatchBeyondMaxBytes(t *testing.T) {
+	cfg := tinyConfig()
+	cfg.MaxBytes = units.MiB
+	s := mustOpen(t, vfs.NewMem(), cfg, Options{})
+	defer s.Close()
+	var unavailable *store.UnavailableError
+	if err := tryPut(s, testSeries("load", 1), 1, make([]int64, 400_000)...); !errors.As(err, &unavailable) || !strings.Contains(err.Error(), "max_bytes") {
+		t.Errorf("a batch beyond max_bytes: %v", err)
+	}
+	put(t, s, testSeries("load", 1), 1, 1)
+	if h := s.Health(); h.Samples != 1 || h.LogBytes > int64(cfg.MaxBytes) {
+		t.Errorf("%d samples and %d bytes of log, want the sample that fits", h.Samples, h.LogBytes)
+	}
+}
+
+// TestFirstSamples: Options.First gets the metric of each series with its first sample.
+func TestFirstSamples(t *testing.T) {
+	var first []string
+	s := mustOpen(t, vfs.NewMem(), tinyConfig(), Options{First: func(metric string) { first = append(first, metric) }})
+	defer s.Close()
+	if _, err := s.Create(t.Context(), testSeries("a", 1)); err != nil {
+		t.Fatal(err)
+	}
+	if len(first) != 0 {
+		t.Errorf("%q have a first sample", first)
+	}
+	put(t, s, testSeries("a", 1), 1, 1, 2)
+	putAll(t, s, []model.Series{testSeries("a", 1), testSeries("a", 2), testSeries("b", 1)}, 1, 3)
+	if want := []string{"a", "a", "b"}; !slices.Equal(first, want) {
+		t.Errorf("%q have a first sample, want %q", first, want)
 	}
 }
 

@@ -3,6 +3,7 @@ package spool
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -113,4 +114,22 @@ func TestFlushThatEndsWhileSeriesAreFound(t *testing.T) {
 	}
 	close(sink.gate)
 	s.Close()
+}
+
+// TestFlushThatIsGivenUp: a flush ends with its context, also if the remote store has not failed.
+func TestFlushThatIsGivenUp(t *testing.T) {
+	s := mustOpen(t, vfs.NewMem(), tinyConfig(), Options{}) // the remote store has not been reached yet
+	defer s.Close()
+	put(t, s, testSeries("load", 1), 1, 1)
+	ctx, cancel := context.WithCancel(within(t))
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.Flush(ctx)
+		ended <- err
+	}()
+	until(t, "what the flush waits for is cut", func() bool { return s.Health().Generations > 0 })
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "wait until the remote store has all samples") {
+		t.Errorf("got error %v", err)
+	}
 }
