@@ -66,6 +66,26 @@ func TestTypedFaults(t *testing.T) {
 	}
 }
 
+// TestTypedTagGivenTwice: such names are not those of the series without tags.
+func TestTypedTagGivenTwice(t *testing.T) {
+	p, _ := ingesttest.NewPipeline(&ingesttest.Recorder{}, nil)
+	w := p.NewWriter(p.Protocol("test"), "peer", 0)
+	_, err := w.Ingest(t.Context(), 1, func() error {
+		if _, err := w.ResolveTyped(model.TypeLong, &ingest.Names{Metric: "m"}); err != nil {
+			t.Error(err)
+		}
+		ref, err := w.ResolveTyped(model.TypeLong, &ingest.Names{Metric: "m", Tags: []model.Tag{{Name: "h", Value: "a"}, {Name: "h", Value: "b"}}})
+		var f *ingest.Fault
+		if !errors.As(err, &f) || f.Reason != ingest.BadTag {
+			t.Errorf("series %v, %v", ref, err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 // A sender that may write some metrics only cannot name others by type either.
 func TestTypedBeyondThePrefix(t *testing.T) {
 	r := &ingesttest.Recorder{}

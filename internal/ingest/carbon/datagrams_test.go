@@ -132,6 +132,19 @@ func TestDatagramsAreStoredAtTheStop(t *testing.T) {
 	c.Close()
 }
 
+// TestDatagramsOfAConnectionThatFails: Serve returns why it can receive no more.
+func TestDatagramsOfAConnectionThatFails(t *testing.T) {
+	pipeline, reg := ingesttest.NewPipeline(&ingesttest.Recorder{}, nil)
+	c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	if err := NewDatagramServer(pipeline, DefaultConfig(), Options{Registerer: reg}).Serve(t.Context(), c, nil); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("got error %v, want %v", err, net.ErrClosed)
+	}
+}
+
 // TestDatagramsOfAStoreThatIsAway: each line is stored or counted.
 func TestDatagramsOfAStoreThatIsAway(t *testing.T) {
 	for _, c := range []struct {

@@ -256,6 +256,7 @@ func TestMessages(t *testing.T) {
 		{`{` + good + `,"datapoints":[[1,1e999]]}`, []string{ctx + ".datapoints[0].value must be finite and fit a 64-bit float."}},
 		{`{` + good + `,"datapoints":[[1,99999999999999999999,"long"]]}`, []string{ctx + ".datapoints[0].value '99999999999999999999' is not a whole number of 64 bits."}},
 		{`{` + good + `,"datapoints":[[1,"x","double"]]}`, []string{ctx + ".datapoints[0].value 'x' is not a number."}},
+		{`{` + good + `,"datapoints":[[1,{"real":1e999,"imaginary":0},"complex"]]}`, []string{ctx + ".datapoints[0].value must be finite."}},
 		{`{` + good + `,"datapoints":[[1,5,"complex"]]}`, []string{ctx + ".datapoints[0].value must be an object with the numbers real and imaginary."}},
 		{`{` + good + `,"ttl":-1,"timestamp":1,"value":1}`, []string{"ttl of -1 seconds must be between 0 and 630720000"}},
 		{`{` + good + `,"ttl":630720001,"timestamp":1,"value":1}`, []string{"ttl of 630720001 seconds must be between 0 and 630720000"}},
@@ -287,6 +288,8 @@ func TestMessages(t *testing.T) {
 		{`{"name":"m","skip_validate":"true","timestamp":1,"value":1}`, nil},
 		{`{"name":"m","skip_validate":TRUE,"timestamp":1,"value":1}`, nil},
 		{`{"name":"m","skip_validate":"false","timestamp":1,"value":1}`, []string{ctx + ".tags count must be greater than or equal to 1."}},
+		{`{` + good + `,"tags":null,"timestamp":1,"value":1}`, []string{ctx + ".tags count must be greater than or equal to 1."}},
+		{`{` + good + `,"tags":[],"timestamp":1,"value":1}`, []string{ctx + ".tags count must be greater than or equal to 1."}},
 		{`{"name":"m","skip_validate":false,"timestamp":1,"value":1}`, []string{ctx + ".tags count must be greater than or equal to 1."}},
 		{`{"name":"m","timestamp":1,"value":1}`, []string{ctx + ".tags count must be greater than or equal to 1."}},
 	} {

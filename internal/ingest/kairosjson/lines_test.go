@@ -76,6 +76,21 @@ func TestImportedNaNIsSeen(t *testing.T) {
 	}
 }
 
+// A series without tags is imported if the line says so, as KairosDB's exports do.
+func TestImportedWithoutTags(t *testing.T) {
+	h := newHarness(t, nil)
+	lines := NewLines(h.pipeline, h.pipeline.Protocol("import"), "test")
+	results, err := lines.Store(t.Context(), [][]byte{[]byte(`{"name":"m","tags":{},"datapoints":[[1,5]]}`), []byte(`{"name":"m","datapoints":[[2,5]]}`), []byte(`{"name":"m","tags":{},"tags":null,"datapoints":[[3,5]]}`)})
+	if err != nil || results[0].Points != 1 || len(results[0].Faults) != 0 {
+		t.Fatalf("%+v %v", results, err)
+	}
+	for _, r := range results[1:] {
+		if got := strings.Join(r.Faults, "; "); r.Points != 0 || !strings.HasSuffix(got, ".tags count must be greater than or equal to 1.") {
+			t.Errorf("%d points, %q", r.Points, got)
+		}
+	}
+}
+
 // A line that is no JSON is told by its column, in plain words, and the lines
 // around it are stored.
 func TestBrokenLines(t *testing.T) {
