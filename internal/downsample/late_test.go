@@ -178,24 +178,38 @@ func TestNotesThatCannotBeKept(t *testing.T) {
 }
 
 // Hours that cannot be removed once they are divided among the tasks are an error, and a later start divides them again.
-func TestUnreadHoursThatCannotBeRemoved(t *testing.T) {
-	fs := vfs.NewMem()
-	must(t, fs.MkdirAll("notes", 0o750))
-	must(t, safefile.Replace(fs, "notes/unread", []byte(`{"src":[[0,3600000]]}`)))
-	broken := errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if op.Kind == errorfs.OpRemove {
-			return errorfs.ErrInjected
+// So are hours that cannot be noted for the tasks: they are not removed before.
+func TestUnreadHoursThatStay(t *testing.T) {
+	for what, fails := range map[string]errorfs.OpKind{"a removal": errorfs.OpRemove, "a write": errorfs.OpCreate} {
+		fs := vfs.NewMem()
+		must(t, fs.MkdirAll("notes", 0o750))
+		must(t, safefile.Replace(fs, "notes/unread", []byte(`{"src":[[0,3600000]]}`)))
+		broken := false
+		l := journaled(func(context.Context, string, map[string]Spans) error {
+			if broken {
+				return errorfs.ErrInjected
+			}
+			return nil
+		})
+		must(t, l.OpenBook(errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if broken && op.Kind == fails {
+				return errorfs.ErrInjected
+			}
+			return nil
+		})), "notes", func([]byte, string) (Task, error) { return Task{}, nil }))
+		watchSource(t, l)
+		broken = true
+		if err := l.AllRead(t.Context()); !errors.Is(err, errorfs.ErrInjected) {
+			t.Errorf("while %s fails: %v", what, err)
 		}
-		return nil
-	}))
-	l := journaled(keepNothing)
-	must(t, l.OpenBook(broken, "notes", func([]byte, string) (Task, error) { return Task{}, nil }))
-	watchSource(t, l)
-	if err := l.AllRead(t.Context()); !errors.Is(err, errorfs.ErrInjected) {
-		t.Errorf("they cannot be removed: %v", err)
-	}
-	if _, err := fs.Stat("notes/unread"); err != nil {
-		t.Error(err)
+		if _, err := fs.Stat("notes/unread"); err != nil {
+			t.Errorf("while %s fails: %v", what, err)
+		}
+		broken = false
+		must(t, l.AllRead(t.Context()))
+		if _, err := fs.Stat("notes/unread"); err == nil {
+			t.Errorf("after %s has failed, hours are left", what)
+		}
 	}
 }
 
@@ -389,6 +403,29 @@ func TestNotesOfABatchAreFew(t *testing.T) {
 		}
 		if fmt.Sprint(spans[x]) != tc.want || fmt.Sprint(spans[y]) != tc.want {
 			t.Errorf("%v: %v and %v, want %s", tc.times, spans[x], spans[y], tc.want)
+		}
+	}
+}
+
+// Where a store moves samples to earlier times, a sample may get into the bucket before its own. If samples at
+// the beginning of that bucket have expired, its result stays as it is.
+func TestBucketBeforeThatHasOutlivedSamples(t *testing.T) {
+	for _, tc := range []struct {
+		moved        bool
+		oldest, left int64
+	}{
+		{true, 4 * hourMS, 4 * hourMS},
+		{true, 4*hourMS - 1, 0},
+		{true, 5*hourMS - 1, 4 * hourMS},
+		{false, 5*hourMS - 1, 0},
+	} {
+		x := &target{grid: hours{}}
+		notes := batchNotes{moved: tc.moved}
+		if !notes.add(x, 5*hourMS+1, tc.oldest, 1000) {
+			t.Errorf("%+v: the sample counts as outlived", tc)
+		}
+		if left := x.leftMS.Load(); left != tc.left {
+			t.Errorf("%+v: results from %d on are left alone", tc, left)
 		}
 	}
 }
