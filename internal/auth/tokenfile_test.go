@@ -176,6 +176,21 @@ func TestTokenFileThatCannotBeWritten(t *testing.T) {
 	}
 }
 
+// A command does not replace a file that it cannot read: its tokens would be lost.
+func TestDamagedTokenFileStays(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.json")
+	const damaged = `{"version": 1, "tokens": [`
+	if err := os.WriteFile(path, []byte(damaged), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Create(path, Grant{Name: "b", Rights: principal.Read}, time.Time{}, noon); err == nil || !strings.Contains(err.Error(), "token file "+path) {
+		t.Errorf("create: %v", err)
+	}
+	if after, err := os.ReadFile(path); err != nil || string(after) != damaged {
+		t.Errorf("the file has %s, %v", after, err)
+	}
+}
+
 // Only a lock that another command holds is reported as held.
 func TestTokenFileLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.json")
