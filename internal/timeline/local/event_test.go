@@ -2,9 +2,14 @@ package local
 
 import (
 	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"varve/internal/timeline"
 )
@@ -32,4 +37,55 @@ func TestPutIntoManyTimelines(t *testing.T) {
 			t.Fatalf("timeline %d: %+v", i, a)
 		}
 	}
+}
+
+// TestPutOfWhatAnotherPuts: an event is not acknowledged before it is durable, also if another call has put it
+// and waits for the disk.
+func TestPutOfWhatAnotherPuts(t *testing.T) {
+	var holds, goesOn atomic.Bool
+	reached, held := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	s := open(t, errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		syncs := op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData || op.Kind == errorfs.OpFileSyncTo
+		if holds.Load() && syncs && strings.HasSuffix(op.Path, ".log") {
+			once.Do(func() { close(reached) })
+			<-held
+		}
+		return nil
+	})), Options{})
+	defer s.Close()
+	e, err := timeline.Open(s, timeline.Options{Upkeep: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	if _, err := e.Append(t.Context(), []timeline.Addressed{{Event: timeline.Event{Time: 1, ID: "a"}, Timelines: []string{"t"}}}); err != nil {
+		t.Fatal(err)
+	}
+	var puts sync.WaitGroup
+	put := func() {
+		event := timeline.Event{Time: 1, ID: "b"}
+		if err := s.Put(t.Context(), []timeline.Placed{{Part: timeline.Part{Timeline: "t"}, Entry: timeline.Entry{Event: event}}}); err != nil {
+			t.Error(err)
+		}
+		if !goesOn.Load() {
+			t.Error("the event is acknowledged before the log is synced")
+		}
+	}
+	holds.Store(true)
+	puts.Go(put)
+	<-reached
+	logged := func() uint64 { return s.db.Metrics().WAL.BytesIn }
+	before, returned := logged(), make(chan struct{})
+	puts.Go(func() { defer close(returned); put() })
+	for done := false; !done && logged() == before; time.Sleep(time.Millisecond) { // until it waits, too
+		select {
+		case <-returned:
+			done = true
+		default:
+		}
+	}
+	goesOn.Store(true)
+	close(held)
+	puts.Wait()
 }
