@@ -47,7 +47,6 @@ func (r *Reader) Open(series model.SeriesNumber, within model.TimeRange, descend
 	}
 	for _, s := range sources {
 		s.Iter.Seek(series, within, descending)
-		s.left, s.finished = 0, false
 		if n := len(r.kept) - 1; n >= 0 && s.cols.StartMS == nil {
 			s.cols, r.kept = r.kept[n], r.kept[:n]
 		}
