@@ -219,6 +219,23 @@ func TestRepairOfPartOfTheStore(t *testing.T) {
 	}
 }
 
+// TestRepairOfAnOldList: where the list has a file that is not there, the list may be old, so a file that is not
+// on it is kept in quarantine: the next start would remove it.
+func TestRepairOfAnOldList(t *testing.T) {
+	d := newData(t).file(1, files, longs(1000, 5)).file(2, files, longs(2000, 5))
+	delete(d.change.AddFiles, 2)
+	d.done()
+	d.must(d.fs.Remove(blockPath(1)))
+	newer := d.read(blockPath(2))
+	r, err := Repair(t.Context(), d.fs, "data", RepairOptions{}, nil)
+	if err != nil || !r.Clean() || d.samples() != "" {
+		t.Errorf("%v, findings\n%s\nfiles %q", err, findings(r), d.samples())
+	}
+	if d.read("data/quarantine/0000000002.blk") != newer {
+		t.Error("the copy in quarantine differs")
+	}
+}
+
 // TestRepairWithoutAnIndex: a file whose index is damaged keeps its place in time, by its header
 // or by the list, and buckets stay buckets.
 func TestRepairWithoutAnIndex(t *testing.T) {
