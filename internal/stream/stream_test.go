@@ -207,6 +207,27 @@ func (r *trickle) Slow(now time.Time) (float64, bool) {
 }
 func (r *trickle) End() bool { r.ended = true; return true }
 
+// Of senders with a connection each, the ones that have been idle for longest give way, in that order.
+func TestLongestIdleOfManySenders(t *testing.T) {
+	const places = 20
+	l, _ := listen(t, Options{Limit: places, Patience: time.Second}, 0)
+	now := time.Now()
+	var open []*Conn
+	for i := range 2 * places {
+		now = now.Add(time.Minute)
+		c := l.newcomerFrom(fmt.Sprintf("192.0.2.%d:1", i))
+		if !l.enter(c, now) {
+			t.Fatalf("no room for connection %d", i)
+		}
+		if open = append(open, c); i < places {
+			continue
+		}
+		if !open[i-places].evicted {
+			t.Errorf("connection %d does not replace connection %d", i, i-places)
+		}
+	}
+}
+
 // If all connections have a request, a new connection replaces the one whose request arrives most
 // slowly. A connection that has just been accepted keeps its place.
 func TestSlowRequestsMakeRoom(t *testing.T) {
