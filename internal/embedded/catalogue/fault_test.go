@@ -708,3 +708,23 @@ func seriesThatCannotBeAdded(t *testing.T, fails func(errorfs.Op) bool) {
 		t.Errorf("after the next one: files %v, %+v, %v", files, m, err)
 	}
 }
+
+// TestLogThatCannotBeSynced: what may not be durable is not acknowledged. Pebble ends the process.
+func TestLogThatCannotBeSynced(t *testing.T) {
+	var broken atomic.Bool
+	v := openValues(t, errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		syncs := op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData || op.Kind == errorfs.OpFileSyncTo
+		if broken.Load() && syncs && strings.HasSuffix(op.Path, ".log") {
+			return errorfs.ErrInjected
+		}
+		return nil
+	})))
+	broken.Store(true)
+	defer func() {
+		if said := fmt.Sprint(recover()); !strings.Contains(said, errorfs.ErrInjected.Error()) {
+			t.Errorf("the process ends with %q", said)
+		}
+	}()
+	err := v.Set(t.Context(), "s", "k", "n", "text")
+	t.Errorf("the value is acknowledged, error %v", err)
+}
