@@ -126,6 +126,35 @@ func TestCongestedTurns(t *testing.T) {
 	})
 }
 
+// TestCongestedTurnsOfAnswers: a query of whose answer a part has been sent is not refused, however many
+// others come.
+func TestCongestedTurnsOfAnswers(t *testing.T) {
+	for _, sent := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			config := DefaultConfig()
+			config.MaxConcurrent = 4
+			f := newFixture(t, config)
+			var all sync.WaitGroup
+			f.come(&all, 50*time.Millisecond, 20*time.Second, func(s *Session) error {
+				if sent {
+					s.Settle()
+				}
+				for range 50 {
+					time.Sleep(turnTime)
+					if err := s.Yield(); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			all.Wait()
+			if n := counted(t, f.metrics.shed.WithLabelValues("turn")); (n == 0) != sent {
+				t.Errorf("a part has been sent: %t; %v queries are refused at a later turn", sent, n)
+			}
+		})
+	}
+}
+
 // TestLineThatIsNeverEmpty: a line whose waiters are served soon is not congested, although it is never
 // empty. One that then has to wait a little longer is not refused.
 func TestLineThatIsNeverEmpty(t *testing.T) {

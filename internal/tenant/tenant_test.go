@@ -67,7 +67,15 @@ func TestValidate(t *testing.T) {
 	if err := Validate([]Config{good("a", nil), good("b", nil)}); err != nil {
 		t.Error(err)
 	}
+	var many []Config
+	for i := range maxTenants {
+		many = append(many, good(fmt.Sprint("t", i), nil))
+	}
+	if err := Validate(many); err != nil {
+		t.Error(err)
+	}
 	for want, list := range map[string][]Config{
+		"a server has at most 100":         append(many, good("a", nil)),
 		"tenants[1].name":                  {good("a", nil), good("a", nil)},
 		"tenants[0].name":                  {good(principal.Default, nil)},
 		"want a lower-case letter":         {good("A", nil)},
@@ -122,7 +130,7 @@ func TestRequestsAtOnce(t *testing.T) {
 	slow.Go(func() { get(0, "acme") })
 	<-h.begun
 	for range 2 {
-		if a := get(1, "acme"); a.Code != 503 || !strings.Contains(a.Body.String(), "max_connections of the tenant, 2, reached") {
+		if a := get(1, "acme"); a.Code != 503 || !strings.Contains(a.Body.String(), "max_connections of the tenant, 2, reached") || strings.Contains(a.Body.String(), "acme") {
 			t.Errorf("the third request: %d %s", a.Code, a.Body)
 		}
 	}
