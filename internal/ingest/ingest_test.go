@@ -394,6 +394,33 @@ func TestBlockOfRefusedInputs(t *testing.T) {
 	}
 }
 
+// A block ends with its samples or with the bytes of its values, whichever reaches its limit first.
+func TestFullBlocks(t *testing.T) {
+	for typ, want := range map[model.Type]int{model.TypeLong: ingest.BlockSamples, model.TypeString: ingest.BlockBytes >> 10} {
+		p, _ := ingesttest.NewPipeline(&ingesttest.Recorder{}, nil)
+		w := p.NewWriter(p.Protocol("test"), "peer", 0)
+		value := make([]byte, 1<<10)
+		n, err := w.Ingest(t.Context(), 2*ingest.BlockSamples, func() error {
+			ref, err := w.ResolveTyped(typ, &ingest.Names{Metric: "m"})
+			for ms := int64(0); err == nil && !w.Full() && ms < ingest.BlockSamples+10; ms++ {
+				var f *ingest.Fault
+				if typ == model.TypeLong {
+					f = w.AddLong(ref, ms, 1, 0)
+				} else {
+					f = w.AddBytes(model.String, ref, ms, value, 0)
+				}
+				if f != nil {
+					err = f
+				}
+			}
+			return err
+		})
+		if err != nil || n != want {
+			t.Errorf("%s: a full block has %d samples, want %d; %v", typ, n, want, err)
+		}
+	}
+}
+
 // A block ends before the names of its new series make a huge record of the log.
 func TestBlockOfLongNames(t *testing.T) {
 	r := &ingesttest.Recorder{}
