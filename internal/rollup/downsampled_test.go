@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/downsample"
 	"varve/internal/embedded"
@@ -55,8 +56,9 @@ func newDownsampledMetric(t *testing.T, metric, stages string, now func() time.T
 	}
 	c := embedded.DefaultConfig()
 	c.LateHold = 0 // folds do not wait after the start
+	reg := prometheus.NewRegistry()
 	s, err := embedded.Open(vfs.NewMem(), "data", c, embedded.Options{
-		Book: retention.NewShelf(&retention.Book{Rules: rules}), Now: now,
+		Book: retention.NewShelf(&retention.Book{Rules: rules}), Now: now, Registerer: reg,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -65,6 +67,9 @@ func newDownsampledMetric(t *testing.T, metric, stages string, now func() time.T
 	h := &harness{T: t, front: b}
 	h.restart(nil)
 	t.Cleanup(func() {
+		if views := ingesttest.Counters(t, reg, "varve_store_views"); len(views) > 0 {
+			t.Errorf("%v views are still open", views)
+		}
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
