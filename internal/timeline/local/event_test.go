@@ -89,3 +89,34 @@ func TestPutOfWhatAnotherPuts(t *testing.T) {
 	close(held)
 	puts.Wait()
 }
+
+// TestResentArrivesOnce: an event that is sent again does not arrive again at readers who follow, with its data in
+// its row or stored apart from it.
+func TestResentArrivesOnce(t *testing.T) {
+	s := open(t, vfs.NewMem(), Options{})
+	defer s.Close()
+	e, err := timeline.Open(s, timeline.Options{Upkeep: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	if _, err := e.Propose(t.Context(), "index", timeline.Proposal{Mode: timeline.Index}); err != nil {
+		t.Fatal(err)
+	}
+	arrivals := func(size int, data string) uint64 {
+		t.Helper()
+		before := s.order.sequence
+		event := timeline.Event{Time: 1, ID: fmt.Sprint(size), Data: []byte(strings.Repeat(data, size))}
+		if r, err := e.Append(t.Context(), []timeline.Addressed{{Event: event, Timelines: []string{"plain", "index"}}}); err != nil || r.Accepted != 1 {
+			t.Fatal(r, err)
+		}
+		return s.order.sequence - before
+	}
+	for _, size := range []int{1, 1000} {
+		for _, data := range []string{"x", "y"} {
+			if first, again := arrivals(size, data), arrivals(size, data); first != 2 || again != 0 {
+				t.Errorf("an event of %d bytes arrives in %d timelines, and again in %d", size, first, again)
+			}
+		}
+	}
+}

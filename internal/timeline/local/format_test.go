@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"varve/internal/embedded/catalogue"
@@ -134,4 +136,17 @@ func FuzzRows(f *testing.F) {
 		}
 		parseHistory(value)
 	})
+}
+
+// TestNewerFormat: the timelines of a newer build are refused.
+func TestNewerFormat(t *testing.T) {
+	fs := vfs.NewMem()
+	s := open(t, fs, Options{})
+	b := s.db.NewBatch()
+	if err := errors.Join(setMeta(b, "format", Version+1), b.Commit(pebble.Sync), b.Close(), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(fs, "timelines", Options{}); err == nil || !strings.Contains(err.Error(), "use a newer build") {
+		t.Errorf("got error %v", err)
+	}
 }
