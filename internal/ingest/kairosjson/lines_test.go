@@ -121,6 +121,7 @@ func TestLinesOfAStoreThatCreatesNoSeries(t *testing.T) {
 	for _, fault := range []error{&store.UnavailableError{Reason: "the disk is full"}, errors.New("the disk is on fire")} {
 		for _, line := range []string{
 			`{"name":"m","tags":{"a":"b"},"datapoints":[[1,5]]}`,
+			`{"name":"m","tags":{"a":"b"},"timestamp":1,"value":5}`,
 			`{"name":"m","tags":{"a":"b"},"type":"base64:kairos_long","datapoints":[[1,"AAAAAAAAAAc="]]}`,
 			`{"name":"m","tags":{"a":"b"},"type":"base64:kairos_double","datapoints":[[1,"AAAAAAAAAAc="]]}`,
 			`{"name":"m","tags":{"a":"b"},"type":"base64:own","datapoints":[[1,"AAAA"]]}`,

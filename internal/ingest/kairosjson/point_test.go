@@ -50,3 +50,18 @@ func TestShortNumber(t *testing.T) {
 		t.Errorf("%d numbers read", read)
 	}
 }
+
+// TestCommonTime: a time of 13 digits is read as any other, and what is none is not.
+func TestCommonTime(t *testing.T) {
+	const point = "[1709876543210,5],[1709876543211,6]"
+	for at := range 14 {
+		for c := range 256 {
+			b := []byte(point)
+			b[1+at] = byte(c)
+			wantMS, wantValue := anyTime(b)
+			if ms, value, ok := commonTime(b); ms != wantMS || value != wantValue || ok != (wantValue > 0) {
+				t.Errorf("%s: %d, which ends at %d, want %d and %d", b, ms, value, wantMS, wantValue)
+			}
+		}
+	}
+}
