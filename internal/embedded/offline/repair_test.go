@@ -162,16 +162,16 @@ func TestRepair(t *testing.T) {
 func TestRepairKeepsWhatIsInQuarantine(t *testing.T) {
 	d := broken(t)
 	d.must(d.fs.MkdirAll("data/quarantine", 0o750))
-	earlier := map[string]string{"0000000002.blk": "earlier", "0000000002.blk.txt": "text of it", "0000000001.wal": d.read("data/log/0000000001.wal"), "0000000001.wal.tmp": "half"}
+	damaged := d.read(blockPath(2))
+	earlier := map[string]string{"0000000002.blk": strings.Repeat("x", len(damaged)), "0000000002.blk.txt": "text of it", "0000000001.wal": d.read("data/log/0000000001.wal"), "0000000001.wal.tmp": "half"}
 	for name, text := range earlier {
 		d.must(safefile.Replace(d.fs, "data/quarantine/"+name, []byte(text)))
 	}
-	damaged := d.read(blockPath(2))
 	if r, err := Repair(t.Context(), d.fs, "data", RepairOptions{Now: now}, d.salvageLog); err != nil || !r.Clean() {
 		t.Fatalf("%v, %+v", err, r)
 	}
-	if got := d.read("data/quarantine/0000000002.blk"); got != "earlier" {
-		t.Errorf("the file of the earlier repair has %d bytes: it was overwritten", len(got))
+	if d.read("data/quarantine/0000000002.blk") != earlier["0000000002.blk"] {
+		t.Error("the file of the earlier repair was overwritten")
 	}
 	if got := d.read("data/quarantine/0000000002.blk.txt"); got != "text of it" {
 		t.Errorf("the text of the earlier repair is now %q", got)
