@@ -11,15 +11,18 @@ import (
 // TestNodes: what stands for a node of a path. The names are graphite-web's answers.
 func TestNodes(t *testing.T) {
 	for text, want := range map[string][]string{
-		"groupByNodes(a,'sum',true)":                {"0", "1"},
-		"groupByNodes(a,'sum',false)":               {"a"},
-		"averageSeriesWithWildcards(a,0.0)":         {"0", "1"},
-		"aggregateWithWildcards(a,'sum',1.0)":       {"a"},
-		"sumSeriesWithWildcards(a,1.5)":             {"a.0", "a.1"},
-		"groupByNode(a,7,'sum')":                    {""},
-		"groupByNode(a,'name','sum')":               {"a.0", "a.1"},
-		"groupByNode(b,name,'sum')":                 nil,
-		"aliasByNode(multiplySeriesLists(a,a),1,0)": {"0.a", "1.a"},
+		"groupByNodes(a,'sum',true)":                      {"0", "1"},
+		"groupByNodes(a,'sum',false)":                     {"a"},
+		"averageSeriesWithWildcards(a,0.0)":               {"0", "1"},
+		"aggregateWithWildcards(a,'sum',1.0)":             {"a"},
+		"sumSeriesWithWildcards(a,1.5)":                   {"a.0", "a.1"},
+		"groupByNode(a,7,'sum')":                          {""},
+		"groupByNode(a,'name','sum')":                     {"a.0", "a.1"},
+		"groupByNode(b,name,'sum')":                       nil,
+		"reduceSeries(mapSeries(a,0),'sumSeries',0,'a')":  {".reduce.sumSeries"},
+		"reduceSeries(mapSeries(a,0),'sumSeries',-2,'a')": {".reduce.sumSeries"},
+		"reduceSeries(b,'sumSeries',1,'0')":               nil,
+		"aliasByNode(multiplySeriesLists(a,a),1,0)":       {"0.a", "1.a"},
 	} {
 		list, err := evaluate(t.Context(), &ramp{n: 2}, 1<<20, time.Hour, text)
 		var names []string
@@ -91,6 +94,29 @@ func TestNamesOfUnlabelledLines(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%s is %q, want %q", text, got, want)
+		}
+	}
+}
+
+// TestReduceSeries: the series of a group are the arguments in the order of the matchers; a group that lacks one is
+// left out.
+func TestReduceSeries(t *testing.T) {
+	for arguments, want := range map[string]float64{
+		"1,'0','1'": 50, "1,'1','0'": 200, "-1,'0','1'": 50, "1,'0','7'": 0, "1,'7'": 0, "1,'0','0'": 0, "1": 0,
+	} {
+		list, err := evaluate(t.Context(), &ramp{n: 3}, 1<<20, time.Hour, "reduceSeries(mapSeries(a,0),'asPercent',"+arguments+")")
+		switch {
+		case err != nil:
+			t.Errorf("%s: %v", arguments, err)
+		case want == 0 && len(list) > 0, want > 0 && (len(list) != 1 || list[0].Name != "a.reduce.asPercent" || list[0].Values[1] != want):
+			t.Errorf("%s: %v, want %v", arguments, list, want)
+		}
+	}
+	for _, arguments := range []string{"mapSeries(a,0),'asPercent',2,'0'", "mapSeries(a,0),'asPercent',-3,'0'", "a,'asPercent',1,'0'"} {
+		_, err := evaluate(t.Context(), &ramp{n: 3}, 1<<20, time.Hour, "reduceSeries("+arguments+")")
+		var param *ParamError
+		if !errors.As(err, &param) {
+			t.Errorf("%s: got error %v", arguments, err)
 		}
 	}
 }
