@@ -108,7 +108,7 @@ func testRetentionDuringUpkeep(t *testing.T, session *cql.Session) {
 			retain(24 * time.Hour)
 			appendAll(t, other, event(old, "kept", "data", name))
 		})
-		mine := openEngine(t, &timelinetest.Marking{Shelf: openShelf(t, session, Options{Node: "first"}), Before: once}, nil)
+		mine := openEngine(t, &timelinetest.Hooked{Shelf: openShelf(t, session, Options{Node: "first"}), Before: timelinetest.Hooks{"Marks": timelinetest.Doing(once)}}, nil)
 		if err := mine.Upkeep(t.Context()); err != nil {
 			t.Error(err)
 		}

@@ -52,12 +52,7 @@ func testAhead(t *testing.T, s *suite) {
 
 				c.at = c.at.Add(13 * time.Second) // within which a layout is not read again
 				at := from + test.at
-				var events []timeline.Addressed
-				var all []string
-				for n := range 9 {
-					events = append(events, event(at, fmt.Sprint("e", n), name))
-					all = append(all, fmt.Sprintf("%d/e%d", at, n))
-				}
+				events, all := row(9, func(int64) int64 { return at }, name)
 				s.append(s.engine(s.shelf, c.now), events...)
 				s.want(reader, timeline.Query{Timelines: []string{name}, From: new(at)}, all)
 				for n := range 9 {

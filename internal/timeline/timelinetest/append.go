@@ -2,7 +2,6 @@ package timelinetest
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -66,11 +65,11 @@ func testStart(t *testing.T, s *suite) {
 	// A writer that is killed after the mark leaves an empty bucket, which costs a read; the events
 	// beyond it are found. A writer that is killed before the acknowledgement has put the event.
 	killed := errors.New("killed")
-	dead := s.engine(&recorder{Shelf: s.shelf, put: func() error { return killed }}, time.Now)
+	dead := s.engine(&Hooked{Shelf: s.shelf, Before: Hooks{"Put": failing(killed)}}, time.Now)
 	if _, err := dead.Append(s.ctx(), []timeline.Addressed{event(least.Load()-100*second, "never", name)}); !errors.Is(err, killed) {
 		t.Fatal(err)
 	}
-	dead = s.engine(&recorder{Shelf: s.shelf, after: func() error { return killed }}, time.Now)
+	dead = s.engine(&Hooked{Shelf: s.shelf, After: Hooks{"Put": failing(killed)}}, time.Now)
 	early := event(least.Load()-200*second, "early", name)
 	if _, err := dead.Append(s.ctx(), []timeline.Addressed{early}); !errors.Is(err, killed) {
 		t.Fatal(err)
@@ -156,20 +155,15 @@ func (s *suite) acceptsOnce(e *timeline.Engine, events []timeline.Addressed) {
 	}
 }
 
-// A slowHistories lets other goroutines run before it stores a history, as a shelf on a disk does.
-type slowHistories struct{ timeline.Shelf }
-
-func (s slowHistories) SetHistory(ctx context.Context, name string, old uint64, h timeline.History) error {
-	for range 1000 {
-		runtime.Gosched()
-	}
-	return s.Shelf.SetHistory(ctx, name, old, h)
-}
-
 // testCreatedAtOnce: of many concurrent appends to timelines that do not exist, the first one
 // creates them, and the others do not change their history.
 func testCreatedAtOnce(t *testing.T, s *suite) {
-	e := s.engine(slowHistories{s.shelf}, time.Now)
+	slow := Doing(func() { // lets other goroutines run before it stores a history, as a shelf on a disk does
+		for range 1000 {
+			runtime.Gosched()
+		}
+	})
+	e := s.engine(&Hooked{Shelf: s.shelf, Before: Hooks{"SetHistory": slow}}, time.Now)
 	names := []string{s.name("a"), s.name("b"), s.name("c")}
 	const many = 100
 	var group sync.WaitGroup

@@ -1,11 +1,9 @@
 package timelinetest
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"varve/internal/timeline"
@@ -46,6 +44,15 @@ func (s *suite) append(e *timeline.Engine, events ...timeline.Addressed) {
 
 func event(time int64, id string, timelines ...string) timeline.Addressed {
 	return timeline.Addressed{Event: timeline.Event{Time: time, ID: id, Type: "t", Data: []byte("data of " + id)}, Timelines: timelines}
+}
+
+// row returns n events with the ids e0, e1 and so on, and the texts that want compares them with.
+func row(n int, at func(i int64) int64, timelines ...string) (events []timeline.Addressed, texts []string) {
+	for i := range int64(n) {
+		events = append(events, event(at(i), fmt.Sprint("e", i), timelines...))
+		texts = append(texts, fmt.Sprintf("%d/e%d", at(i), i))
+	}
+	return events, texts
 }
 
 // pages reads to the end, and returns the events and the number of pages.
@@ -103,43 +110,6 @@ func difference(got, want []string) string {
 	}
 	cut := func(s []string) string { return strings.Join(s[i:min(len(s), i+5)], " ") }
 	return fmt.Sprintf("got %d, want %d events, from number %d on: got %s ..., want %s ...", len(got), len(want), i, cut(got), cut(want))
-}
-
-// A recorder counts the calls of an engine to a shelf.
-type recorder struct {
-	timeline.Shelf
-	marks, slices, puts atomic.Int64
-	put                 func() error // called before a Put; its error fails the Put
-	after               func() error
-	mark                func() error // called after a Mark
-}
-
-func (r *recorder) Mark(ctx context.Context, name string, starts []int64, now time.Time) error {
-	r.marks.Add(int64(len(starts)))
-	err := r.Shelf.Mark(ctx, name, starts, now)
-	if err == nil && r.mark != nil {
-		return r.mark()
-	}
-	return err
-}
-
-func (r *recorder) Slice(ctx context.Context, p timeline.Part, g timeline.Range, d timeline.Direction, l timeline.Limit) (timeline.Slice, error) {
-	r.slices.Add(1)
-	return r.Shelf.Slice(ctx, p, g, d, l)
-}
-
-func (r *recorder) Put(ctx context.Context, entries []timeline.Placed) error {
-	r.puts.Add(1)
-	if r.put != nil {
-		if err := r.put(); err != nil {
-			return err
-		}
-	}
-	err := r.Shelf.Put(ctx, entries)
-	if err == nil && r.after != nil {
-		return r.after()
-	}
-	return err
 }
 
 func floor(t, size int64) int64 { return t - ((t%size)+size)%size }

@@ -1,7 +1,6 @@
 package timelinetest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,56 +13,12 @@ import (
 
 var errCall = errors.New("this call fails")
 
-// A failingCall is a shelf in which call number at of the methods that readers use fails.
-type failingCall struct {
-	timeline.Shelf
-	at, calls atomic.Int64
-}
-
-func (f *failingCall) fault() error {
-	if f.calls.Add(1) == f.at.Load() {
-		return errCall
-	}
-	return nil
-}
-
-func (f *failingCall) Slice(ctx context.Context, p timeline.Part, r timeline.Range, d timeline.Direction, l timeline.Limit) (timeline.Slice, error) {
-	if err := f.fault(); err != nil {
-		return timeline.Slice{}, err
-	}
-	return f.Shelf.Slice(ctx, p, r, d, l)
-}
-
-func (f *failingCall) Marks(ctx context.Context, name string, from, toExcl int64, d timeline.Direction, limit int) ([]int64, error) {
-	if err := f.fault(); err != nil {
-		return nil, err
-	}
-	return f.Shelf.Marks(ctx, name, from, toExcl, d, limit)
-}
-
-func (f *failingCall) History(ctx context.Context, name string) (timeline.History, error) {
-	if err := f.fault(); err != nil {
-		return timeline.History{}, err
-	}
-	return f.Shelf.History(ctx, name)
-}
-
-func (f *failingCall) Payload(ctx context.Context, key timeline.PayloadKey) ([]byte, error) {
-	if err := f.fault(); err != nil {
-		return nil, err
-	}
-	return f.Shelf.Payload(ctx, key)
-}
-
 // testReadErrors: whichever call fails, a reader gets an error or all events, with their data.
 func testReadErrors(t *testing.T, s *suite) {
 	name, base := s.name("a"), floor(time.Now().Add(-time.Hour).UnixMicro(), 60*second)
 	e := s.engine(s.shelf, time.Now)
 	s.propose(e, name, timeline.Proposal{Size: 60 * second, Factor: 2, Mode: timeline.Index})
-	var all []timeline.Addressed
-	for i := range int64(12) {
-		all = append(all, event(base+i*25*second, fmt.Sprint("e", i), name))
-	}
+	all, _ := row(12, func(i int64) int64 { return base + i*25*second }, name)
 	s.append(e, all...)
 	read := func(shelf timeline.Shelf, d timeline.Direction) (list []string, err error) {
 		e := s.engine(shelf, time.Now)
@@ -88,16 +43,21 @@ func testReadErrors(t *testing.T, s *suite) {
 			t.Fatalf("%d events, want %d", len(want), len(all))
 		}
 		for n := int64(1); ; n++ {
-			f := &failingCall{Shelf: s.shelf}
-			f.at.Store(n)
-			got, err := read(f, d)
+			var calls atomic.Int64
+			fault := func(Call) error {
+				if calls.Add(1) == n {
+					return errCall
+				}
+				return nil
+			}
+			got, err := read(&Hooked{Shelf: s.shelf, Before: Hooks{"Slice": fault, "Marks": fault, "History": fault, "Payload": fault}}, d)
 			if err != nil && !errors.Is(err, errCall) {
 				t.Errorf("call %d fails: %v", n, err)
 			}
 			if err == nil && !slices.Equal(got, want) {
 				t.Errorf("call %d fails: no error, and\n%q, want\n%q", n, got, want)
 			}
-			if f.calls.Load() < n {
+			if calls.Load() < n {
 				if n < 10 {
 					t.Errorf("a reader makes %d calls", n-1)
 				}

@@ -64,19 +64,17 @@ func testDeleteInterrupted(t *testing.T, s *suite) {
 	name := s.name("a")
 	s.propose(e, name, timeline.Proposal{Mode: timeline.Index, Size: 86_400 * second})
 	base := time.Now().Add(-time.Hour).UnixMicro()
-	var events []timeline.Addressed
-	for i := range int64(n) {
-		events = append(events, event(base+i, fmt.Sprint("e", i), name))
-	}
+	events, _ := row(n, func(i int64) int64 { return base + i }, name)
 	s.append(e, events...)
 	ctx, cancel := context.WithCancel(s.ctx())
 	defer cancel()
 	var calls atomic.Int64
-	impatient := s.engine(&dropping{Shelf: s.shelf, dropped: func() {
-		if calls.Add(1) == n/3 {
+	impatient := s.engine(&Hooked{Shelf: s.shelf, Before: Hooks{"DropPayloads": func(c Call) error {
+		if calls.Add(int64(len(c.Keys))) >= n/3 {
 			cancel()
 		}
-	}}, time.Now)
+		return nil
+	}}}, time.Now)
 	if err := impatient.Delete(ctx, name, timeline.Deletion{From: &base}); !errors.Is(err, context.Canceled) {
 		t.Errorf("a delete that is broken off: %v", err)
 	}
@@ -100,7 +98,7 @@ func testDeletedWhileRead(t *testing.T, s *suite) {
 	name := s.name("a")
 	s.propose(e, name, timeline.Proposal{Mode: timeline.Index})
 	var meanwhile func()
-	reader := s.engine(&deleting{Shelf: s.shelf, before: func() { meanwhile() }}, time.Now)
+	reader := s.engine(&Hooked{Shelf: s.shelf, Before: Hooks{"Payload": Doing(func() { meanwhile() })}}, time.Now)
 	base := time.Now().Add(-time.Hour).UnixMicro()
 	for _, id := range []string{"e1", "e2", "e3"} {
 		s.append(e, event(base, id, name))
@@ -131,17 +129,6 @@ func testDeletedWhileRead(t *testing.T, s *suite) {
 	}
 }
 
-// A deleting shelf does something before it reads a payload.
-type deleting struct {
-	timeline.Shelf
-	before func()
-}
-
-func (d *deleting) Payload(ctx context.Context, key timeline.PayloadKey) ([]byte, error) {
-	d.before()
-	return d.Shelf.Payload(ctx, key)
-}
-
 // testDeleteSlowly: a delete by id alone that takes too long is not reported as the fault of the client.
 func testDeleteSlowly(t *testing.T, s *suite) {
 	c := &clock{at: time.Now()}
@@ -153,10 +140,7 @@ func testDeleteSlowly(t *testing.T, s *suite) {
 		return c.now()
 	})
 	name, base := s.name("a"), c.at.Add(-time.Hour).UnixMicro()
-	var events []timeline.Addressed
-	for i := range int64(1100) {
-		events = append(events, event(base+i*second, fmt.Sprint("e", i), name))
-	}
+	events, _ := row(1100, func(i int64) int64 { return base + i*second }, name)
 	s.append(e, events...)
 	slow.Store(true)
 	if err := e.Delete(s.ctx(), name, timeline.Deletion{ID: "e1099"}); !errors.As(err, new(*store.UnavailableError)) {
@@ -220,38 +204,19 @@ func setWall(t *time.Time, d time.Duration) {
 	*(*uint64)(unsafe.Pointer(t)) += uint64(d/time.Second) << 30
 }
 
-// A Marking shelf calls Before each time before it lists marks.
-type Marking struct {
-	timeline.Shelf
-	Before func()
-}
-
-// Marks implements timeline.Shelf.
-func (m *Marking) Marks(ctx context.Context, name string, from, toExcl int64, d timeline.Direction, limit int) ([]int64, error) {
-	m.Before()
-	return m.Shelf.Marks(ctx, name, from, toExcl, d, limit)
-}
-
 // testRetentionDuringUpkeep: an event that is accepted by a longer retention, which this process got
 // while its upkeep removed events by the former one, stays.
 func testRetentionDuringUpkeep(t *testing.T, s *suite) {
 	for _, mode := range []timeline.Mode{timeline.Materialised, timeline.Index} {
-		m := &Marking{s.shelf, func() {}}
-		var shelf timeline.Shelf = m
-		if w, ok := s.shelf.(timeline.Whole); ok {
-			shelf = struct {
-				*Marking
-				timeline.Whole
-			}{m, w}
-		}
-		e, name, old := s.engine(shelf, time.Now), s.name(string(mode)), time.Now().Add(-2*time.Hour).UnixMicro()
+		h := &Hooked{Shelf: s.shelf}
+		e, name, old := s.engine(h.whole(), time.Now), s.name(string(mode)), time.Now().Add(-2*time.Hour).UnixMicro()
 		s.propose(e, name, timeline.Proposal{Mode: mode})
 		s.append(e, event(old, "gone", name))
 		s.retain(e, name, time.Hour)
-		m.Before = sync.OnceFunc(func() {
+		h.Before = Hooks{"Marks": Doing(sync.OnceFunc(func() {
 			s.retain(e, name, 24*time.Hour)
 			s.append(e, event(old, "kept", name))
-		})
+		}))}
 		s.must(e.Upkeep(s.ctx()))
 		all, _ := s.pages(e, timeline.Query{Timelines: []string{name}}, nil)
 		if !slices.ContainsFunc(all, func(f timeline.Found) bool { return f.ID == "kept" && !f.Missing }) {
@@ -260,25 +225,15 @@ func testRetentionDuringUpkeep(t *testing.T, s *suite) {
 	}
 }
 
-// A dropping shelf reports each payload that is dropped.
-type dropping struct {
-	timeline.Shelf
-	dropped func()
-}
-
-func (d *dropping) DropPayloads(ctx context.Context, keys []timeline.PayloadKey, name string, before time.Time) error {
-	for range keys {
-		d.dropped()
-	}
-	return d.Shelf.DropPayloads(ctx, keys, name, before)
-}
-
 // testDeleteManyByID: all events of an id are deleted, wherever they are, with their data. The
 // others stay.
 func testDeleteManyByID(t *testing.T, s *suite) {
 	for _, mode := range []timeline.Mode{timeline.Materialised, timeline.Index} {
 		var dropped atomic.Int64
-		e := s.engine(&dropping{Shelf: s.shelf, dropped: func() { dropped.Add(1) }}, time.Now)
+		e := s.engine(&Hooked{Shelf: s.shelf, Before: Hooks{"DropPayloads": func(c Call) error {
+			dropped.Add(int64(len(c.Keys)))
+			return nil
+		}}}, time.Now)
 		name := s.name(string(mode))
 		s.propose(e, name, timeline.Proposal{Mode: mode, Factor: 3})
 		base := time.Now().Add(-time.Hour).UnixMicro()
@@ -306,13 +261,7 @@ func testRetention(t *testing.T, s *suite) {
 	c := &clock{at: now}
 	e := s.engine(s.shelf, c.now)
 	name := s.name("a")
-	var want []string
-	var events []timeline.Addressed
-	for i := range 20 {
-		at := now.Add(time.Duration(i-20) * time.Minute).UnixMicro()
-		events = append(events, event(at, fmt.Sprint("e", i), name))
-		want = append(want, fmt.Sprintf("%d/e%d", at, i))
-	}
+	events, want := row(20, func(i int64) int64 { return now.Add(time.Duration(i-20) * time.Minute).UnixMicro() }, name)
 	s.append(e, events[:10]...)
 	s.append(e, events[10:]...)
 	s.retain(e, name, 5*time.Minute+time.Second)
@@ -351,13 +300,7 @@ func testDeletion(t *testing.T, s *suite) {
 	e := s.engine(s.shelf, c.now)
 	name, kept := s.name("a"), s.name("b")
 	base := now.Add(-time.Hour).UnixMicro()
-	var want []string
-	var events []timeline.Addressed
-	for i := range 30 {
-		at := base + int64(i)*9*second
-		events = append(events, event(at, fmt.Sprint("e", i), name, kept))
-		want = append(want, fmt.Sprintf("%d/e%d", at, i))
-	}
+	events, want := row(30, func(i int64) int64 { return base + i*9*second }, name, kept)
 	s.append(e, events...)
 	query := timeline.Query{Timelines: []string{name}}
 	s.must(e.Delete(s.ctx(), name, timeline.Deletion{ID: "e3"}))
@@ -524,10 +467,7 @@ func testOddSize(t *testing.T, s *suite) {
 	s.must(err)
 	name := s.name("a")
 	s.propose(e, name, timeline.Proposal{Size: 999_983 * second})
-	events := make([]timeline.Addressed, 1000)
-	for i := range events {
-		events[i] = event(c.at.UnixMicro()-int64(len(events)-i)*second/100, fmt.Sprint(i), name)
-	}
+	events, _ := row(1000, func(i int64) int64 { return c.at.UnixMicro() - (1000-i)*second/100 }, name)
 	s.append(e, events...)
 	s.must(e.Upkeep(s.ctx()))
 	if h, err := e.Layout(s.ctx(), name); err != nil || len(h.Layouts) != 1 {

@@ -1,12 +1,10 @@
 package timelinetest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,13 +19,7 @@ func testFactors(t *testing.T, s *suite) {
 	name := s.eras("a", timeline.Layout{From: timeline.Beginning, Size: 60 * second, Factor: 1},
 		timeline.Layout{From: base, Size: 60 * second, Factor: 3}, timeline.Layout{From: base + 300*second, Size: 60 * second, Factor: 2})
 	e := s.engine(s.shelf, time.Now)
-	var events []timeline.Addressed
-	var want []string
-	for i := range 300 {
-		at := base - 150*second + int64(i)*2*second
-		events = append(events, event(at, fmt.Sprint("e", i), name))
-		want = append(want, fmt.Sprintf("%d/e%d", at, i))
-	}
+	events, want := row(300, func(i int64) int64 { return base - 150*second + i*2*second }, name)
 	for range 3 { // a storm of retries
 		shuffled := slices.Clone(events)
 		rand.New(rand.NewPCG(1, 2)).Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
@@ -40,24 +32,16 @@ func testFactors(t *testing.T, s *suite) {
 			t.Errorf("partition %d has %d of 30 events, %v", p, len(out.Entries), err)
 		}
 	}
-	failing := &failingPart{Shelf: s.shelf, partition: 2}
+	errPart := errors.New("this partition is unavailable")
+	failing := &Hooked{Shelf: s.shelf, Before: Hooks{"Slice": func(c Call) error {
+		if c.Part.Partition == 2 {
+			return errPart
+		}
+		return nil
+	}}}
 	if _, err := s.engine(failing, time.Now).Read(s.ctx(), timeline.Query{Timelines: []string{name}, From: new(base), Until: new(base + second)}); !errors.Is(err, errPart) {
 		t.Errorf("a partition that cannot be read was treated as empty: %v", err)
 	}
-}
-
-var errPart = errors.New("this partition is unavailable")
-
-type failingPart struct {
-	timeline.Shelf
-	partition int
-}
-
-func (f *failingPart) Slice(ctx context.Context, p timeline.Part, g timeline.Range, d timeline.Direction, l timeline.Limit) (timeline.Slice, error) {
-	if p.Partition == f.partition {
-		return timeline.Slice{}, errPart
-	}
-	return f.Shelf.Slice(ctx, p, g, d, l)
 }
 
 // testRoundRobin: an event that is sent again is stored in the same partition, even with other data.
@@ -66,13 +50,7 @@ func testRoundRobin(t *testing.T, s *suite) {
 	base := floor(time.Now().Add(-time.Hour).UnixMicro(), 60*second)
 	name := s.eras("a", timeline.Layout{From: timeline.Beginning, Size: 60 * second, Factor: 3, Placement: timeline.RoundRobin})
 	e := s.engine(s.shelf, time.Now)
-	var events []timeline.Addressed
-	var want []string
-	for i := range 100 {
-		at := base + int64(i)*second/3
-		events = append(events, event(at, fmt.Sprintf("e%02d", i), name))
-		want = append(want, fmt.Sprintf("%d/e%02d", at, i))
-	}
+	events, want := row(100, func(i int64) int64 { return base + i*second/3 }, name)
 	for _, data := range []string{"first", "second", "third"} {
 		for i := range events {
 			events[i].Data = []byte(data)
@@ -87,27 +65,18 @@ func testRoundRobin(t *testing.T, s *suite) {
 		}
 	}
 	parts := map[int]int{}
-	spy := &placing{Shelf: s.shelf, put: func(p timeline.Placed) { parts[p.Partition]++ }}
-	e = s.engine(Buckets(spy), time.Now)
+	e = s.engine(&Hooked{Shelf: s.shelf, Before: Hooks{"Put": func(c Call) error {
+		for i := range c.Entries {
+			parts[c.Entries[i].Partition]++
+		}
+		return nil
+	}}}, time.Now)
 	for range 30 {
 		s.append(e, event(base, "", name))
 	}
 	if parts[0] != 10 || parts[1] != 10 || parts[2] != 10 {
 		t.Errorf("events by partition: %v, want 10 in each", parts)
 	}
-}
-
-// A placing shelf reports the entries that are put.
-type placing struct {
-	timeline.Shelf
-	put func(timeline.Placed)
-}
-
-func (p *placing) Put(ctx context.Context, entries []timeline.Placed) error {
-	for i := range entries {
-		p.put(entries[i])
-	}
-	return p.Shelf.Put(ctx, entries)
 }
 
 // testSizes is acceptance test 6: buckets of 1000 s, then of 10 s, from 1332959000 on.
@@ -132,23 +101,12 @@ func testSizes(t *testing.T, s *suite) {
 		t.Errorf("history %+v", h)
 	}
 	c.at = time.UnixMicro(change + 2000*second)
-	var events []timeline.Addressed
-	var all []string
-	var times []int64
-	for i := range 80 {
-		at := change + int64(i-50)*37*second
-		if i == 50 {
-			at = change
-		}
-		times = append(times, at)
-		events = append(events, event(at, fmt.Sprint("e", i), name))
-		all = append(all, fmt.Sprintf("%d/e%d", at, i))
-	}
+	events, all := row(80, func(i int64) int64 { return change + (i-50)*37*second }, name) // e50 at the change
 	s.append(e, events...)
 	for _, w := range [][2]int{{0, 79}, {40, 60}, {49, 50}, {50, 51}, {50, 50}, {10, 20}, {60, 79}} {
-		s.want(e, timeline.Query{Timelines: []string{name}, From: new(times[w[0]]), Until: new(times[w[1]])}, all[w[0]:w[1]+1])
+		s.want(e, timeline.Query{Timelines: []string{name}, From: new(events[w[0]].Time), Until: new(events[w[1]].Time)}, all[w[0]:w[1]+1])
 	}
-	s.want(e, timeline.Query{Timelines: []string{name}, From: new(times[40] + 1), Until: new(times[60] - 1)}, all[41:60])
+	s.want(e, timeline.Query{Timelines: []string{name}, From: new(events[40].Time + 1), Until: new(events[60].Time - 1)}, all[41:60])
 }
 
 // testFence is acceptance test 7: processes that were frozen while the layout changed.
@@ -193,29 +151,16 @@ func testFence(t *testing.T, s *suite) {
 	}
 
 	// If the storage does not answer, the engine rejects events.
-	cut := &noHistory{Shelf: s.shelf}
-	lost := s.engine(cut, c.now)
+	errAway := errors.New("the storage is unavailable")
+	away := &Hooked{Shelf: s.shelf}
+	lost := s.engine(away, c.now)
 	s.append(lost, event(c.at.UnixMicro(), "lost", name))
-	cut.cut.Store(true)
+	away.Before = Hooks{"History": failing(errAway)}
 	c.at = c.at.Add(10 * time.Minute)
 	r, err = lost.Append(s.ctx(), []timeline.Addressed{event(c.at.UnixMicro(), "late", name)})
 	if err != nil || len(r.Rejected) != 1 || !errors.Is(r.Rejected[0].Err, errAway) {
 		t.Errorf("with an old layout and no answer about a newer one: %+v, %v", r, err)
 	}
-}
-
-var errAway = errors.New("the storage is unavailable")
-
-type noHistory struct {
-	timeline.Shelf
-	cut atomic.Bool
-}
-
-func (n *noHistory) History(ctx context.Context, name string) (timeline.History, error) {
-	if n.cut.Load() {
-		return timeline.History{}, errAway
-	}
-	return n.Shelf.History(ctx, name)
 }
 
 // A timeline of Options.Own accepts events of any time at any rate, and its layout stays.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,11 +16,9 @@ func testPage(t *testing.T, s *suite) {
 	e := s.engine(s.shelf, time.Now)
 	name := s.name("a")
 	base := time.Now().Add(-time.Hour).UnixMicro()
-	var want []string
-	for i := range 50 {
-		at := base + int64(i)*7*second
-		s.append(e, event(at, fmt.Sprint("e", i), name))
-		want = append(want, fmt.Sprintf("%d/e%d", at, i))
+	events, want := row(50, func(i int64) int64 { return base + i*7*second }, name)
+	for _, one := range events {
+		s.append(e, one)
 	}
 	s.want(e, timeline.Query{Timelines: []string{name}}, want)
 	s.want(e, timeline.Query{Timelines: []string{name}, From: new(base + 7*second), Until: new(base + 10*7*second)}, want[1:11])
@@ -53,17 +52,16 @@ func testPage(t *testing.T, s *suite) {
 // testSparse is acceptance test 3: three events in ten thousand buckets.
 func testSparse(t *testing.T, s *suite) {
 	name := s.name("a")
-	r := &recorder{Shelf: s.shelf}
-	e := s.engine(r, time.Now)
+	var calls atomic.Int64
+	e := s.engine(&Hooked{Shelf: s.shelf, Before: Hooks{"Slice": Doing(func() { calls.Add(1) })}}, time.Now)
 	base := time.Now().UnixMicro() - 20_000*10*second
-	var want []string
-	for i := range 3 {
-		at := base + int64(i)*4999*10*second
-		s.append(e, event(at, fmt.Sprint(i), name))
-		want = append([]string{fmt.Sprintf("%d/%d", at, i)}, want...)
+	events, want := row(3, func(i int64) int64 { return base + i*4999*10*second }, name)
+	for _, one := range events {
+		s.append(e, one)
 	}
+	slices.Reverse(want)
 	var reads []int64
-	all, n := s.pages(e, timeline.Query{Timelines: []string{name}, Limit: 1}, func(timeline.Page) { reads = append(reads, r.slices.Swap(0)) })
+	all, n := s.pages(e, timeline.Query{Timelines: []string{name}, Limit: 1}, func(timeline.Page) { reads = append(reads, calls.Swap(0)) })
 	if got := names(all); !slices.Equal(got, want) || n < 3 || n > 4 {
 		t.Errorf("%d pages: %v, want %v", n, got, want)
 	}

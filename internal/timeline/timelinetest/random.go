@@ -1,7 +1,6 @@
 package timelinetest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -47,7 +46,9 @@ type random struct {
 	open   func(t *testing.T) timeline.Shelf
 	random *rand.Rand
 	clock  clock
-	faulty *faulty
+	shelf  timeline.Shelf
+	before atomic.Bool // the next call that changes something fails before it has done so
+	after  atomic.Bool // or after that
 	e      *timeline.Engine
 	model  map[string][]timeline.Event // sorted by position
 	script []string
@@ -60,56 +61,33 @@ func (m *random) say(format string, args ...any) {
 
 var errInjected = errors.New("injected")
 
-// A faulty shelf fails on demand, before or after the operation.
-type faulty struct {
-	timeline.Shelf
-	before, after atomic.Bool
-}
-
-func (f *faulty) around(do func() error) error {
-	if f.before.Swap(false) {
-		return errInjected
+// fault is a hook that fails once after f was set.
+func fault(f *atomic.Bool) func(Call) error {
+	return func(Call) error {
+		if f.Swap(false) {
+			return errInjected
+		}
+		return nil
 	}
-	err := do()
-	if err == nil && f.after.Swap(false) {
-		return errInjected
-	}
-	return err
-}
-
-func (f *faulty) Put(ctx context.Context, entries []timeline.Placed) error {
-	return f.around(func() error { return f.Shelf.Put(ctx, entries) })
-}
-
-func (f *faulty) Mark(ctx context.Context, name string, starts []int64, now time.Time) error {
-	return f.around(func() error { return f.Shelf.Mark(ctx, name, starts, now) })
-}
-
-func (f *faulty) SetHistory(ctx context.Context, name string, old uint64, h timeline.History) error {
-	return f.around(func() error { return f.Shelf.SetHistory(ctx, name, old, h) })
-}
-
-// faultyWhole is a faulty shelf that reads timelines as a whole.
-type faultyWhole struct {
-	*faulty
-	timeline.Whole
 }
 
 func (m *random) end() {
 	m.must(m.e.Close())
-	m.must(m.faulty.Shelf.Close())
+	m.must(m.shelf.Close())
 }
 
 func (m *random) restart() {
 	if m.e != nil {
 		m.end()
 	}
-	m.faulty = &faulty{Shelf: m.open(m.t)}
-	var shelf timeline.Shelf = m.faulty
-	if whole, ok := m.faulty.Shelf.(timeline.Whole); ok {
-		shelf = faultyWhole{m.faulty, whole}
+	m.shelf = m.open(m.t)
+	before, after := fault(&m.before), fault(&m.after)
+	faulty := &Hooked{
+		Shelf:  m.shelf,
+		Before: Hooks{"Put": before, "Mark": before, "SetHistory": before},
+		After:  Hooks{"Put": after, "Mark": after, "SetHistory": after},
 	}
-	e, err := timeline.Open(shelf, timeline.Options{Now: m.clock.now, Upkeep: -1, Config: timeline.Config{Adapt: m.random.IntN(2) == 0}})
+	e, err := timeline.Open(faulty.whole(), timeline.Options{Now: m.clock.now, Upkeep: -1, Config: timeline.Config{Adapt: m.random.IntN(2) == 0}})
 	m.must(err)
 	m.e = e
 }
@@ -170,8 +148,8 @@ func (m *random) append() {
 		events = append(events, e)
 	}
 	if m.random.IntN(5) == 0 {
-		m.faulty.before.Store(m.random.IntN(2) == 0)
-		m.faulty.after.Store(m.random.IntN(2) == 0)
+		m.before.Store(m.random.IntN(2) == 0)
+		m.after.Store(m.random.IntN(2) == 0)
 	}
 	for try := 0; ; try++ {
 		r, err := m.e.Append(m.ctx(), events)

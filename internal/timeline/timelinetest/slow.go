@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,38 +12,23 @@ import (
 	"varve/internal/timeline"
 )
 
-// A slow shelf has slow Puts; the test defines what happens during each one.
-type slow struct {
-	timeline.Shelf
-	puts      int
-	meanwhile func() // called after a Put
-}
-
-func (s *slow) Put(ctx context.Context, entries []timeline.Placed) error {
-	s.puts++
-	err := s.Shelf.Put(ctx, entries)
-	s.meanwhile()
-	return err
-}
-
 // testSlow: if a Put takes longer than a mark is valid, its events are put once, and their bucket is
 // marked again. The Put is not repeated: the storage may be that slow each time.
 func testSlow(t *testing.T, s *suite) {
 	c := &clock{at: time.Now().Add(-time.Hour)}
-	shelf := &slow{Shelf: s.shelf}
-	e := s.engine(shelf, c.now)
-	name, at := s.name("a"), c.at.UnixMicro()
+	name, at, puts := s.name("a"), c.at.UnixMicro(), 0
 	ctx, cancel := context.WithCancel(s.ctx())
 	defer cancel()
-	shelf.meanwhile = func() {
-		if c.at = c.at.Add(5 * time.Minute); shelf.puts == 5 {
+	e := s.engine(&Hooked{Shelf: s.shelf, After: Hooks{"Put": Doing(func() {
+		if puts++; puts == 5 {
 			cancel()
 		}
-	}
+		c.at = c.at.Add(5 * time.Minute)
+	})}}, c.now)
 	_, before := s.arrived(name, nil, large)
 	r, err := e.Append(ctx, []timeline.Addressed{event(at, "x", name)})
-	if err != nil || r.Accepted != 1 || shelf.puts != 1 {
-		t.Errorf("after %d puts: %+v, %v", shelf.puts, r, err)
+	if err != nil || r.Accepted != 1 || puts != 1 {
+		t.Errorf("after %d puts: %+v, %v", puts, r, err)
 	}
 	s.wantArrived(name, before, large, fmt.Sprintf("%d x=data of x", at))
 	h, err := e.Layout(s.ctx(), name)
@@ -56,13 +42,11 @@ func testSlow(t *testing.T, s *suite) {
 // with other buckets, while the event was put.
 func testReplacedMeanwhile(t *testing.T, s *suite) {
 	c := &clock{at: time.Now().Add(-time.Hour)}
-	shelf := &slow{Shelf: s.shelf}
-	e, other := s.engine(shelf, c.now), s.engine(Buckets(s.shelf), c.now)
+	other := s.engine(Buckets(s.shelf), c.now)
 	name, at := s.name("a"), c.at.UnixMicro()
 	_, err := other.Propose(s.ctx(), name, timeline.Proposal{Size: 60 * second})
 	s.must(err)
-	shelf.meanwhile = func() {
-		shelf.meanwhile = func() {}
+	replace := sync.OnceFunc(func() {
 		s.must(other.DeleteTimeline(s.ctx(), name))
 		for range 2 {
 			c.at = c.at.Add(5 * time.Minute)
@@ -70,7 +54,8 @@ func testReplacedMeanwhile(t *testing.T, s *suite) {
 		}
 		_, err := other.Propose(s.ctx(), name, timeline.Proposal{Size: 10 * second, Factor: 5})
 		s.must(err)
-	}
+	})
+	e := s.engine(&Hooked{Shelf: s.shelf, After: Hooks{"Put": Doing(replace)}}, c.now)
 	r, err := e.Append(s.ctx(), []timeline.Addressed{event(at, "x", name)})
 	if !errors.As(err, new(*store.UnavailableError)) {
 		t.Errorf("%+v, %v", r, err)
