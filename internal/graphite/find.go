@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"maps"
 	"net/http"
 	"net/url"
@@ -37,22 +38,26 @@ type finding struct {
 
 // parseFinding parses the parameters of /metrics/find.
 func parseFinding(form url.Values, now time.Time) (f finding, err error) {
-	f = finding{query: lastOf(form, "query"), format: "treejson", position: -1}
-	if format := lastOf(form, "format"); form.Has("format") {
-		f.format = format
+	f = finding{query: lastOf(form, "query"), format: "treejson"}
+	if form.Has("format") {
+		f.format = lastOf(form, "format")
 	}
-	var number [5]int
-	for i, name := range []string{"wildcards", "leavesOnly", "automatic_variants", "local", "position"} {
-		number[i] = map[bool]int{true: -1}[name == "position"]
-		if !form.Has(name) {
-			continue
+	number := func(name string, without int) (n int) {
+		if err != nil || !form.Has(name) {
+			return without
 		}
-		if number[i], err = strconv.Atoi(strings.TrimSpace(lastOf(form, name))); err != nil {
-			return f, fmt.Errorf("%s is not a whole number: %.40q", name, lastOf(form, name))
+		text := lastOf(form, name)
+		if n, err = strconv.Atoi(strings.TrimSpace(text)); err != nil {
+			err = fmt.Errorf("%s is not a whole number: %.40q", name, text)
 		}
+		return n
 	}
-	f.wildcards, f.leavesOnly, f.variants, f.position = number[0] != 0, number[1] != 0, number[2] != 0, number[4]
-	if err := checkTimes(form, now); err != nil {
+	f.wildcards = number("wildcards", 0) != 0
+	f.leavesOnly = number("leavesOnly", 0) != 0
+	f.variants = number("automatic_variants", 0) != 0
+	number("local", 0) // has no effect
+	f.position = number("position", -1)
+	if err := cmp.Or(err, checkTimes(form, now)); err != nil {
 		return f, err
 	}
 	switch {
@@ -124,7 +129,7 @@ func (a *API) find(w http.ResponseWriter, r *http.Request, form url.Values) {
 		if err != nil {
 			return err
 		}
-		f.wildcards = f.wildcards && several(found)
+		f.wildcards = f.wildcards && (len(found) > 1 || len(slices.Collect(nodesOf(found))) > 1)
 		if f.format == "treejson" {
 			found = ofEachName(found)
 			// Each node and its text in the answer repeat the query.
@@ -157,20 +162,21 @@ func ofEachName(found []*entry) []*entry {
 	})
 }
 
-// writeNodes answers a graphite-web that has this server in its CLUSTER_SERVERS. A path
-// that is both a branch and a leaf is two nodes.
-func (a *API) writeNodes(w http.ResponseWriter, format string, found []*entry) error {
-	nodes := make([]render.Node, 0, len(found))
-	for _, e := range found {
-		if e.branch {
-			nodes = append(nodes, render.Node{Path: e.path})
-		}
-		if e.leaf {
-			nodes = append(nodes, render.Node{Path: e.path, Leaf: true})
+// nodesOf yields the nodes of entries. A path that is both a branch and a leaf is two nodes.
+func nodesOf(found []*entry) iter.Seq[render.Node] {
+	return func(yield func(render.Node) bool) {
+		for _, e := range found {
+			if e.branch && !yield(render.Node{Path: e.path}) || e.leaf && !yield(render.Node{Path: e.path, Leaf: true}) {
+				return
+			}
 		}
 	}
+}
+
+// writeNodes answers a graphite-web that has this server in its CLUSTER_SERVERS.
+func (a *API) writeNodes(w http.ResponseWriter, format string, found []*entry) error {
 	w.Header().Set("Content-Type", render.NodesType(format))
-	return render.WriteNodes(w, format, nodes, a.now().Unix())
+	return render.WriteNodes(w, format, slices.Collect(nodesOf(found)), a.now().Unix())
 }
 
 func (a *API) findAll(s *query.Session, glob string, leavesOnly bool) ([]*entry, error) {
@@ -248,12 +254,6 @@ func treeJSON(f finding, found []*entry) any {
 	return nodes
 }
 
-// several reports whether more than one node was found. A path that is both a branch and a
-// leaf is two nodes.
-func several(found []*entry) bool {
-	return len(found) > 1 || len(found) == 1 && found[0].branch && found[0].leaf
-}
-
 // A completion is an entry of the format completer.
 type completion struct {
 	IsLeaf string `json:"is_leaf,omitempty"`
@@ -264,12 +264,12 @@ type completion struct {
 // completer lists paths for completion in a user interface.
 func completer(f finding, found []*entry) any {
 	metrics := []completion{}
-	for _, e := range found {
-		if e.branch {
-			metrics = append(metrics, completion{"0", e.name(), e.path + "."})
-		}
-		if e.leaf {
-			metrics = append(metrics, completion{"1", e.name(), e.path})
+	for n := range nodesOf(found) {
+		name := lastNode(n.Path)
+		if n.Leaf {
+			metrics = append(metrics, completion{"1", name, n.Path})
+		} else {
+			metrics = append(metrics, completion{"0", name, n.Path + "."})
 		}
 	}
 	if f.wildcards {
@@ -298,14 +298,12 @@ func nodeList(f finding, found []*entry) any {
 func (a *API) plainJSON(_ finding, found []*entry) any {
 	list := []map[string]any{}
 	slices.SortFunc(found, func(a, b *entry) int { return strings.Compare(a.path, b.path) })
-	for _, e := range found {
-		if e.branch {
-			list = append(list, map[string]any{"path": e.path, "is_leaf": false})
+	for n := range nodesOf(found) {
+		node := map[string]any{"path": n.Path, "is_leaf": n.Leaf}
+		if n.Leaf {
+			node["intervals"] = []any{map[string]float64{"start": 0, "end": float64(a.now().Unix())}}
 		}
-		if e.leaf {
-			interval := map[string]float64{"start": 0, "end": float64(a.now().Unix())}
-			list = append(list, map[string]any{"path": e.path, "is_leaf": true, "intervals": []any{interval}})
-		}
+		list = append(list, node)
 	}
 	return list
 }

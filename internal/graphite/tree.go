@@ -38,7 +38,9 @@ type entry struct {
 }
 
 // name returns the last node of the path.
-func (e *entry) name() string { return e.path[strings.LastIndexByte(e.path, '.')+1:] }
+func (e *entry) name() string { return lastNode(e.path) }
+
+func lastNode(path string) string { return path[strings.LastIndexByte(path, '.')+1:] }
 
 // find returns what matches a glob, in order of paths. It calls leaf, unless that is nil, for each leaf
 // as soon as it is found.
