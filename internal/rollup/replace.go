@@ -138,31 +138,33 @@ func (g *outputGroup) toDoubles() {
 // lookUp adds the series that the store has to the destinations. If several processes
 // share the store, only a selection finds the series that the others have written.
 func (o *output) lookUp(ctx context.Context, destinations []*destination) (err error) {
-	if o.scheduler.shared == nil {
-		for _, t := range destinations {
-			for i := range t.types {
-				_, ok := o.scheduler.store.Lookup(t.series(i).AppendKey(nil))
-				t.has[i], t.found = t.has[i] || ok, t.found || ok
-			}
-		}
-		return nil
-	}
 	if len(destinations) == 0 {
 		return nil
 	}
-	view, err := store.OpenCurrent(ctx, o.scheduler.store)
-	if err != nil {
-		return err
+	known := func(s model.Series) bool {
+		_, ok := o.scheduler.store.Lookup(s.AppendKey(nil))
+		return ok
 	}
-	defer func() { err = errors.Join(err, view.Close()) }()
-	stored, err := o.existing(ctx, view, destinations)
-	if err != nil {
-		return err
+	if o.scheduler.shared != nil {
+		view, err := store.OpenCurrent(ctx, o.scheduler.store)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, view.Close()) }()
+		stored, err := o.existing(ctx, view, destinations)
+		if err != nil {
+			return err
+		}
+		known = func(s model.Series) bool {
+			_, ok := stored[s]
+			return ok
+		}
 	}
 	for _, t := range destinations {
 		for i := range t.types {
-			_, ok := stored[t.series(i)]
-			t.has[i], t.found = t.has[i] || ok, t.found || ok
+			if known(t.series(i)) {
+				t.has[i], t.found = true, true
+			}
 		}
 	}
 	return nil
@@ -254,16 +256,15 @@ func (o *output) outdated(ctx context.Context, destinations []*destination) (del
 		return nil, err
 	}
 	for _, t := range inOrderOf(stored, destinations) {
-		readers := make([]*stampReader, len(t.types))
-		for i := range readers {
-			readers[i] = &stampReader{}
+		var readers []*stampReader
+		for i := range t.types {
 			if s, ok := stored[t.series(i)]; ok {
-				readers[i].cursor = view.Read(ctx, s, store.ReadOptions{Range: within})
+				readers = append(readers, &stampReader{typ: i, cursor: view.Read(ctx, s, store.ReadOptions{Range: within})})
 			}
 		}
 		deletions, err = t.outdated(deletions, readers, o.placeOf, o.storedTime)
 		for _, r := range readers {
-			r.close()
+			r.cursor.Close()
 		}
 		if err != nil {
 			return nil, err
@@ -294,7 +295,7 @@ func inOrderOf(stored map[model.Series]store.Series, destinations []*destination
 // [store.DeletionOf]. So does one that may be of the next bucket, which was not computed.
 func (t *destination) outdated(deletions []store.Deletion, stored []*stampReader, placeOf func(int64) model.TimeRange, storedTime func(int64) int64) ([]store.Deletion, error) {
 	now := t.results(placeOf)
-	stretches := make([]*model.TimeRange, len(stored))
+	stretches := make([]*model.TimeRange, len(t.types))
 	end := func(n int) {
 		if r := stretches[n]; r != nil {
 			deletions = append(deletions, store.DeletionOf(t.series(n), *r))
@@ -359,48 +360,41 @@ func (t *destination) results(placeOf func(int64) model.TimeRange) map[int64]pla
 	return results
 }
 
-// first consumes the earliest of the readers' next times, and returns it with its
-// reader.
-func first(stored []*stampReader) (n int, ms int64, ok bool, err error) {
-	for i, r := range stored {
-		head, more, err := r.peek()
+// first consumes the earliest of the readers' next times, and returns it with the type of
+// its series.
+func first(stored []*stampReader) (typ int, ms int64, ok bool, err error) {
+	var earliest *stampReader
+	for _, r := range stored {
+		more, err := r.fill()
 		if err != nil {
 			return 0, 0, false, err
 		}
-		if more && (!ok || head < ms) {
-			n, ms, ok = i, head, true
+		if more && (earliest == nil || r.times[0] < earliest.times[0]) {
+			earliest = r
 		}
 	}
-	if ok {
-		stored[n].at++
+	if earliest == nil {
+		return 0, 0, false, nil
 	}
-	return n, ms, ok, nil
+	ms, earliest.times = earliest.times[0], earliest.times[1:]
+	return earliest.typ, ms, true, nil
 }
 
-// A stampReader reads the times of a series; without a cursor it has none.
+// A stampReader reads the times of a series.
 type stampReader struct {
+	typ    int // index into destination.types
 	cursor store.Cursor
-	times  []int64
-	at     int
+	times  []int64 // read and not consumed
 }
 
-// peek returns the next time without consuming it.
-func (r *stampReader) peek() (ms int64, ok bool, err error) {
-	for r.cursor != nil && r.at >= len(r.times) {
+// fill makes sure that times has the next one, unless there is none.
+func (r *stampReader) fill() (more bool, err error) {
+	for len(r.times) == 0 {
 		block, err := r.cursor.Next()
 		if err != nil || block == nil {
-			return 0, false, err
+			return false, err
 		}
-		r.times, r.at = block.Times, 0
+		r.times = block.Times
 	}
-	if r.cursor == nil {
-		return 0, false, nil
-	}
-	return r.times[r.at], true, nil
-}
-
-func (r *stampReader) close() {
-	if r.cursor != nil {
-		r.cursor.Close()
-	}
+	return true, nil
 }

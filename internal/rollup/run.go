@@ -407,11 +407,8 @@ func (p *pass) advance(ctx context.Context, marks watermarks, before *status) er
 // complain logs that results were not stored, at most once per logEvery. The run has not failed:
 // the next one would compute the same.
 func (s *Scheduler) complain(t *task, complaint string) {
-	if complaint == "" {
-		return
-	}
-	if n, tell := t.unnamed.again(s.now()); tell {
-		s.log.Warn("results of a roll-up task were not stored; change its group_by, or the names of its source", "id", t.id, "name", t.name, "error", complaint, "failures", n)
+	if complaint != "" {
+		s.warn(&t.unnamed, "results of a roll-up task were not stored; change its group_by, or the names of its source", t, complaint)
 	}
 }
 

@@ -213,13 +213,7 @@ func (s *Scheduler) untilNext() time.Duration {
 // longer owns.
 func (s *Scheduler) beat(ctx context.Context) {
 	err := work.Do("share roll-up tasks", func() error { return s.shared.beat(ctx, s.ids()) })
-	if err == nil {
-		s.unshared.over()
-	} else if ctx.Err() == nil {
-		if n, tell := s.unshared.await(s.now(), err); tell {
-			s.log.Warn("cannot share roll-up tasks with other nodes; after half a minute, this node runs no task", "error", err, "failures", n)
-		}
-	}
+	s.patiently(ctx, &s.unshared, err, "cannot share roll-up tasks with other nodes; after half a minute, this node runs no task")
 	for _, id := range s.ids() {
 		s.own(ctx, id, s.shared.owns(id))
 	}
@@ -349,9 +343,7 @@ func (s *Scheduler) executeAlone(ctx context.Context, j *job, t *task, held func
 	if own, err := s.confirm(ctx, t); !own {
 		s.metrics.runs.WithLabelValues(runCancelled).Inc()
 		if err != nil && ctx.Err() == nil {
-			if n, tell := j.unsure.again(s.now()); tell {
-				s.log.Warn("roll-up task does not run: cannot find out whether another node runs it, or has changed it", "id", t.id, "name", t.name, "error", err, "failures", n)
-			}
+			s.warn(&j.unsure, "roll-up task does not run: cannot find out whether another node runs it, or has changed it", t, err)
 			s.reschedule(j, t, true)
 		}
 		return
@@ -368,9 +360,7 @@ func (s *Scheduler) executeAlone(ctx context.Context, j *job, t *task, held func
 	case err != nil:
 		s.reschedule(j, t, true) // a second time, since storing the status may have failed
 		s.metrics.runs.WithLabelValues(runFailed).Inc()
-		if n, tell := j.failed.again(s.now()); tell {
-			s.log.Warn("roll-up task failed; will retry (see its status)", "id", t.id, "name", t.name, "error", err, "failures", n)
-		}
+		s.warn(&j.failed, "roll-up task failed; will retry (see its status)", t, err)
 	default:
 		s.metrics.runs.WithLabelValues(runOK).Inc()
 		j.skipped.over()
@@ -419,9 +409,7 @@ func (s *Scheduler) handOver(ctx context.Context, j *job, t *task) {
 	if ctx.Err() != nil {
 		return
 	}
-	if n, tell := j.unhanded.again(s.now()); tell {
-		s.log.Warn("cannot hand late points over to the node that runs the roll-up task; keeping them", "id", t.id, "name", t.name, "error", err, "failures", n)
-	}
+	s.warn(&j.unhanded, "cannot hand late points over to the node that runs the roll-up task; keeping them", t, err)
 	s.reschedule(j, t, true)
 }
 
@@ -478,13 +466,7 @@ func (t *task) next(from time.Time) time.Time {
 // arrive.
 func (s *Scheduler) Load(ctx context.Context) {
 	err := work.Do("read roll-up tasks", func() error { return s.loadChanges(ctx) })
-	if err == nil {
-		s.unread.over()
-	} else if ctx.Err() == nil {
-		if n, tell := s.unread.await(s.now(), err); tell {
-			s.log.Warn("roll-up tasks cannot be read; known tasks continue", "error", err, "failures", n)
-		}
-	}
+	s.patiently(ctx, &s.unread, err, "roll-up tasks cannot be read; known tasks continue")
 }
 
 func (s *Scheduler) loadChanges(ctx context.Context) error {

@@ -1,6 +1,7 @@
 package rollup
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"time"
@@ -55,6 +56,28 @@ func (t *trouble) await(now time.Time, err error) (count int, tell bool) {
 	}
 	t.mu.Unlock()
 	return t.again(now)
+}
+
+// patiently ends the trouble of talking to the store if err is nil. Else it counts a failure, unless ctx
+// has ended, and logs it if that is due.
+func (s *Scheduler) patiently(ctx context.Context, t *trouble, err error, text string) {
+	if err == nil {
+		t.over()
+		return
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	if n, tell := t.await(s.now(), err); tell {
+		s.log.Warn(text, "error", err, "failures", n)
+	}
+}
+
+// warn counts a failure of a task, and logs it if that is due.
+func (s *Scheduler) warn(t *trouble, text string, of *task, why any) {
+	if n, tell := t.again(s.now()); tell {
+		s.log.Warn(text, "id", of.id, "name", of.name, "error", why, "failures", n)
+	}
 }
 
 // over ends the trouble, and returns the number of failures.
