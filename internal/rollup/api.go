@@ -47,7 +47,7 @@ func (s *Scheduler) Routes() []httpapi.Route {
 	return routes
 }
 
-// notFound is the error for a task's id for which something is missing.
+// notFound is the error for a task id that has no stored task or status.
 func notFound(what, id string) error {
 	return failure.New(http.StatusNotFound, what+" not found for id "+clip.Text(id, maxID))
 }
@@ -172,9 +172,9 @@ func (s *Scheduler) getTask(w http.ResponseWriter, r *http.Request) error {
 	return notFound("Resource", id)
 }
 
-// sendTask writes the text before, then the task's text; nothing if there is no such
-// task. The text is charged to the memory of queries until the client has received it.
-// sent reports whether anything was written, also with an error.
+// sendTask writes the text before, then the task's text, or writes nothing if there is
+// no such task. The text is charged to the memory of queries until the client has
+// received it. sent reports whether anything was written, also with an error.
 func (s *Scheduler) sendTask(w http.ResponseWriter, r *http.Request, before, id string) (sent bool, err error) {
 	memory := s.engine.Unsent(r.Context(), r.RemoteAddr)
 	defer memory.Free()

@@ -152,11 +152,12 @@ func (a *assignments) lookForTwin(ctx context.Context) error {
 	defer a.mu.Unlock()
 	own := listing{nodesService, nodesKey, a.node}
 	last, known := a.seenAs[own]
-	delete(a.seenAs, own) // about to be renewed; if members cannot read it then, nothing is known of it
+	delete(a.seenAs, own) // beat renews the entry next; if members cannot read it afterwards, nothing is known of it
 	if !known {
-		return nil // and twin is kept: otherwise the error would be logged again after each renewal that failed
+		return nil // twin keeps its value: otherwise the error would be logged again after each failed renewal
 	}
-	// If both renew it at the same moment, both see the later renewal. The host tells one of them.
+	// If both processes renew the entry at the same moment, both see the later renewal. The host
+	// name in it shows the other process that it is not alone.
 	twin := err == nil && (!entry.Modified.Equal(last.modified) || entry.Text != a.host)
 	if twin && !a.twin {
 		a.log.Error("another server has the id of this one, because it uses a copy of its data directory; clients that follow timelines miss events. "+
@@ -197,9 +198,9 @@ func (a *assignments) resign() {
 	}
 }
 
-// release removes the assignments of this node's tasks. Varve nodes would claim them all the same, but
-// KairosDB does not: a KairosDB node that starts takes a task of a node that is gone only if there are
-// more tasks than KairosDB nodes. It takes every task that nobody has.
+// release removes the assignments of this node's tasks. Varve nodes would claim these tasks even
+// without this, but KairosDB would not: a starting KairosDB node takes every unassigned task, but
+// takes a task assigned to a node that is gone only if there are more tasks than KairosDB nodes.
 func (a *assignments) release(ctx context.Context) error {
 	a.mu.Lock()
 	ids := slices.Collect(maps.Keys(a.since))
@@ -313,8 +314,9 @@ func (a *assignments) noteKairos(m members) {
 	a.kairos = m.kairos
 }
 
-// review checks which node runs a task, and claims the task for this node if no other
-// runs it. If it is left to KairosDB, it releases the task, for the reason that release has.
+// review checks which node runs a task, and claims the task for this node if no other node
+// runs it. If tasks are left to KairosDB, review removes an assignment to this node or to a
+// Varve node that is gone, for the reason given at release.
 func (a *assignments) review(ctx context.Context, id string, m members) error {
 	guid, err := a.assigned(ctx, id)
 	if err != nil {

@@ -81,8 +81,8 @@ func (c catalogue) unset(ctx context.Context, key, id string) error {
 	return nil
 }
 
-// getJSON reads a value in JSON; ok is false if there is none. doing is for the error of
-// a text that is not such a value.
+// getJSON reads a value in JSON; ok is false if there is none. doing describes the
+// operation in the error for a text that is not valid JSON for into.
 func (c catalogue) getJSON(ctx context.Context, key, id string, into any, doing string) (ok bool, err error) {
 	text, ok, err := c.get(ctx, key, id)
 	if err != nil || !ok {
@@ -104,8 +104,8 @@ func (c catalogue) setJSON(ctx context.Context, key, id string, value any) error
 	return c.set(ctx, key, id, string(text))
 }
 
-// remove deletes a task and everything stored about it. The task goes first: nothing
-// reads what a crash in between leaves behind.
+// remove deletes a task and everything stored about it. The task is deleted first:
+// after a crash in between, nothing reads the remaining entries.
 func (c catalogue) remove(ctx context.Context, id string) error {
 	if err := c.unset(ctx, configKey, id); err != nil {
 		return err

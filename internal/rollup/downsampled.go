@@ -34,7 +34,7 @@ type downsampler interface {
 	HoldFolds(ctx context.Context, r model.TimeRange) (release func(), err error)
 
 	// KeptFromMS returns the time before which points of a series are not kept, math.MinInt64 if
-	// all are. AllKeptFromMS returns the latest time that it may return.
+	// all are kept. AllKeptFromMS returns an upper bound of KeptFromMS for all series.
 	KeptFromMS(ref store.Ref) int64
 	AllKeptFromMS() int64
 }
@@ -54,7 +54,7 @@ var errDownsampledMeanwhile = errors.New("results were downsampled while they we
 type renewal struct {
 	asked  model.TimeRange             // times of the results that the run has to compute
 	around model.TimeRange             // times of all results that it computes: whole buckets around asked
-	keep   bool                        // downsampled buckets are not replaced
+	keep   bool                        // do not replace downsampled buckets
 	note   func(context.Context) error // records that around has to be recomputed after a crash
 }
 
@@ -75,8 +75,8 @@ func (p *pass) held(ctx context.Context, from, until int64, store func(*renewal,
 	return errDownsampledMeanwhile
 }
 
-// holding holds around and calls store if that covers the renewal; otherwise it widens
-// around.
+// holding holds the range around and calls store if that range covers the renewal;
+// otherwise holding widens around.
 func (p *pass) holding(ctx context.Context, around *downsample.Span, from, until int64, store func(*renewal, downsample.Span) error) (enough bool, err error) {
 	release, err := p.holdFolds(ctx, *around)
 	if err != nil {
@@ -160,14 +160,15 @@ func (p *pass) renewal(ctx context.Context, from, until int64) (r *renewal, arou
 	return &renewal{asked: asked, around: p.stampsOf(around.FromMS, around.UntilMS)}, around, nil
 }
 
-// keptFor is for how long points must still be kept if results are computed from them: longer than a
+// keptFor is how long points must still be kept for results to be computed from them: longer than a
 // query takes.
 const keptFor = 10 * time.Minute
 
-// coarse returns the times of those results of the buckets of [from, until) that cannot be computed
-// any more. A policy has downsampled points into buckets of the store that begin or end within
-// one of a range aggregator, where they count as one point, at their beginning. Or the bucket is
-// complete, and a policy has removed the points at its beginning.
+// coarse returns the times of results in [from, until) that can no longer be computed, for one of
+// two reasons. A policy has downsampled their points into buckets of the store that extend across a
+// bucket boundary of a range aggregator; the aggregator sees each of them as one point at its
+// beginning. Or the result's bucket is complete, and a policy has removed the points at its
+// beginning.
 func (p *pass) coarse(ctx context.Context, from, until int64) (times []model.TimeRange, err error) {
 	downsampler, ok := store.As[downsampler](p.scheduler.store)
 	r := model.TimeRange{StartMS: from, EndMS: until - 1}
@@ -209,7 +210,8 @@ func (p *pass) coarse(ctx context.Context, from, until int64) (times []model.Tim
 	return times, nil
 }
 
-// gone reports whether points at fromMS are not kept any more, or not for long.
+// gone reports whether points at fromMS are no longer kept, or will not be for
+// keptFor.
 func gone(keptMS, fromMS int64) bool {
 	return keptMS != math.MinInt64 && keptMS+keptFor.Milliseconds() > fromMS
 }
@@ -408,8 +410,8 @@ func (o *output) addRenewed(ctx context.Context, g *agg.Group, tags model.Tags) 
 	return nil
 }
 
-// replaces reports whether the computed results replace a span. Those of a span that reaches beyond
-// what the run computes are not all.
+// replaces reports whether the computed results replace a span. A span that reaches beyond the
+// computed range stays: some of its results were not computed.
 func (o *output) replaces(w *downsampledSpan) bool {
 	return !o.renewal.keep && o.renewal.covers(w) && w.computed >= w.stored
 }
@@ -435,7 +437,7 @@ func (o *output) collect(g *agg.Group, all []downsampledSpan) (points []agg.Poin
 			if r.asked.Contains(p.TimeMS) {
 				return nil, errDownsampledMeanwhile // the next run finds the bucket at its start
 			}
-			continue // beside the buckets that are renewed; its result is of another run
+			continue // outside the renewed buckets; another run computes this result
 		}
 		if w != nil {
 			w.computed++

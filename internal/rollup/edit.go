@@ -55,8 +55,8 @@ func (s *Scheduler) change(ctx context.Context) (release func(), err error) {
 	return work.Take(ctx, s.changing)
 }
 
-// put stores a task. With replace, the task must exist. A new task must not be one more
-// than MaxTasks.
+// put stores a task. With replace, the task must exist. A new task must not exceed
+// MaxTasks.
 func (s *Scheduler) put(ctx context.Context, t *task, replace bool) error {
 	release, err := s.change(ctx)
 	if err != nil {
@@ -103,7 +103,7 @@ func (s *Scheduler) put(ctx context.Context, t *task, replace bool) error {
 		if err := s.catalogue.set(ctx, configKey, t.id, t.json); err != nil {
 			return err
 		}
-		s.schedule(t, t.next(s.now())) // while nothing else works on the task: it ends backfills that began meanwhile
+		s.schedule(t, t.next(s.now())) // before alone returns, while nothing else works on the task: schedule ends backfills that began meanwhile
 		stored = true
 		return nil
 	})
@@ -170,7 +170,7 @@ var errTaskChanged = failure.New(http.StatusConflict, "the task was changed or d
 
 // A filling is a backfill of a scheduled task. Scheduler.mu guards it.
 type filling struct {
-	text string // of the task, "" until it is read
+	text string // the task's text, "" until it is read
 	end  context.CancelCauseFunc
 }
 

@@ -13,7 +13,7 @@ type index struct {
 	tasks   map[string]*task   // by id
 	readers map[string][]*flow // the flows of all tasks, by the metric that they read
 	queries map[string]int     // how many queries of all tasks read a metric
-	memory  int64              // that all tasks take
+	memory  int64              // of all tasks
 }
 
 func newIndex(tasks ...*task) *index {
@@ -85,8 +85,9 @@ func (t *task) queries() map[string]int {
 // each late sample of the metric.
 const maxReaders = 1000
 
-// checkReaders refuses a task of the index with which too many queries read one metric, unless the
-// former task of its id, nil if there is none, has as many of them.
+// checkReaders refuses a task in the index if, with it, too many queries read one metric. It
+// accepts a task that has no more queries of the metric than former, the previous task with the
+// same id; former may be nil.
 func (x *index) checkReaders(t, former *task) error {
 	var before map[string]int
 	if former != nil {
@@ -103,9 +104,10 @@ func (x *index) checkReaders(t, former *task) error {
 	return nil
 }
 
-// checkMemory refuses a task of the index with which all tasks take more than limit, unless the
-// former task of its id, nil if there is none, takes as much as it. A task is in memory for as long
-// as it exists, also after a restart, and a text of some hundred bytes may have patterns of megabytes.
+// checkMemory refuses a task in the index if, with it, all tasks take more memory than limit. It
+// accepts a task that takes no more memory than former, the previous task with the same id; former may
+// be nil. A task is in memory for as long as it exists, also after a restart, and a text of some
+// hundred bytes may have patterns of megabytes.
 func (x *index) checkMemory(t, former *task, limit int64) error {
 	if x.memory <= limit || former != nil && t.memory <= former.memory {
 		return nil

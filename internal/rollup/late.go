@@ -49,9 +49,10 @@ func (n *lateNotes) keepIn(values store.KeyValues) downsample.Keep {
 	}
 }
 
-// Watch records the points that arrive through a pipeline while no scheduler runs. The
-// next scheduler on the store recomputes their buckets. All points count as late, since that
-// scheduler may have a shorter horizon than config, and begins where the last one has ended.
+// Watch records the points that arrive through a pipeline while no scheduler runs. The next
+// scheduler on the store recomputes their buckets. All points count as late, because the
+// next scheduler may have a shorter horizon than config, and continues where the previous
+// scheduler ended.
 func Watch(ctx context.Context, s Store, p *ingest.Pipeline, parser Parser, config Config) error {
 	config.LateHorizon = 0
 	n := newLateNotes(s, p, "", config, time.Now)
@@ -72,8 +73,8 @@ func Watch(ctx context.Context, s Store, p *ingest.Pipeline, parser Parser, conf
 	return n.AllRead(ctx)
 }
 
-// watch begins to record late points of a task's metrics, or continues what a task of
-// this id had begun. It reports whether a metric is new.
+// watch begins to record late points of a task's metrics, or continues the records of
+// an earlier task with this id. It reports whether a metric is new.
 func (n *lateNotes) watch(ctx context.Context, t *task) (fresh bool, err error) {
 	var stored map[string]downsample.Spans
 	if !n.Watches(t.id) {

@@ -8,7 +8,8 @@ import (
 	"varve/internal/work"
 )
 
-// A Lease is what only one node has at a time. Its holder alone computes results of a task.
+// A Lease can be held by one node at a time. Only the node that holds the lease of a task
+// computes results of the task.
 type Lease interface {
 	// Keep runs f, renews the lease meanwhile, and releases it at the end. If the lease is lost,
 	// the context of f ends. Keep returns the error of f, and why the lease was not released.
@@ -18,23 +19,23 @@ type Lease interface {
 	Check() error
 }
 
-// ErrHeld means that another node has a lease.
+// ErrHeld means that another node holds the lease.
 var ErrHeld = errors.New("another server has the lease")
 
 // The assignment of a task does not exclude backfills: any node that is asked for one computes it.
-// If a run and a backfill computed one bucket at once, the one that has read less could store its
-// result last, and delete the other one's. Two that delete each other's results would leave none.
-// So a run, and each batch of a backfill, is under the lease of its task.
+// Suppose that a run and a backfill computed one bucket at once. The one that has read fewer
+// points could store its result last, and delete the result of the other. If each deleted the
+// other's result, the bucket would have none. So a run, and each batch of a backfill, is under
+// the lease of its task.
 const (
 	leaseLife  = 20 * time.Second
 	leaseRetry = 500 * time.Millisecond // how often a node that waits for a lease asks for it
 
-	// leaseAway is for how long the store of leases must have failed before a run goes without a
-	// lease: by then each other node has lost the lease that it had. Otherwise an outage of a data
-	// center, without which leases have no quorum, would stop all roll-ups. Backfills wait for the
-	// operator, and never go without. An attempt counts for at most leaseAttempt: one that took
-	// longer says that this node was suspended, or that its clock was set, more than that the store
-	// failed.
+	// leaseAway is how long the store of leases must have failed before a run proceeds without a
+	// lease: by then every other node has lost its lease. Without this exception, the outage of a
+	// data center that leaves leases without a quorum would stop all roll-ups. Backfills never
+	// proceed without a lease: the operator can request them again later. An attempt counts for at
+	// most leaseAttempt: if it took longer, this node was probably suspended or its clock was set.
 	leaseAttempt = 10 * time.Second
 	leaseAway    = leaseLife + leaseAttempt
 
@@ -45,7 +46,8 @@ const (
 )
 
 // underLease runs f under the lease of a task. held reports whether this node still has the lease;
-// it does no I/O. With without, f runs without a lease if leases are unavailable for leaseAway.
+// it does no I/O. If without is set, f runs without a lease once leases have been unavailable for
+// leaseAway.
 func (s *Scheduler) underLease(ctx context.Context, id string, without bool, f func(ctx context.Context, held func() bool) error) error {
 	l, err := s.awaitLease(ctx, id, without)
 	if err != nil {
@@ -70,7 +72,7 @@ func (s *Scheduler) awaitLease(ctx context.Context, id string, without bool) (Le
 	if s.lease == nil {
 		return nil, nil
 	}
-	var away time.Duration // since the store of leases last answered
+	var away time.Duration // how long the store of leases has failed to answer
 	last := s.now()
 	for {
 		l, err := s.lease(ctx, "roll-up "+id, leaseLife)

@@ -56,7 +56,7 @@ func valuesOf(matchers []model.Matcher, tag string) []string {
 // can make many flows feed many, so a search stops after a number of steps.
 type loopSearch struct {
 	readers map[string][]*flow // as in an index
-	left    int                // steps left, negative if they did not suffice: pairs of flows, and of their tag values
+	left    int                // comparisons left, of pairs of flows and of their tag values; negative if they did not suffice
 }
 
 // loopSteps take some tenths of a second.
@@ -143,8 +143,8 @@ func (s *loopSearch) check(t *task) error {
 	return nil
 }
 
-// checkLoops refuses a task of the index that reads its own results, or for which that cannot be
-// found out.
+// checkLoops refuses a task in the index that reads its own results, or whose loops cannot be
+// found within loopSteps.
 func (x *index) checkLoops(t *task) error {
 	s := loopSearch{x.readers, loopSteps}
 	if err := s.check(t); err != nil {

@@ -46,11 +46,11 @@ type output struct {
 	heldNames int // bytes of the names of groups
 	stored    int64
 
-	unnamed int64         // results that were not stored because the names of their series are refused
-	refused int64         // results of the flush in series that are refused
-	named   int64         // those of them whose names are refused, not at a limit
-	why     *ingest.Fault // of the first of them
-	lacking error         // the last limit that kept results of the batch from being stored; nil: none did
+	unnamed int64         // results that were not stored because the names of their series were refused
+	refused int64         // results of the flush whose series were refused
+	named   int64         // of these, results whose names were refused; the others met a limit
+	why     *ingest.Fault // the fault of the first refused result
+	lacking error         // the last limit because of which results of the batch were not stored; nil: none
 }
 
 // begin empties the output for the results of a batch. Results outside within are
@@ -113,8 +113,7 @@ func (o *output) add(ctx context.Context, g *agg.Group) error {
 	}
 }
 
-// addPoint adds a point to a group that is held. At the maximum number of points, it stores all that
-// are held.
+// addPoint adds a point to a held group. At the maximum number of points, it stores all held points.
 func (o *output) addPoint(ctx context.Context, group *outputGroup, p agg.Point) error {
 	group.points = append(group.points, p)
 	if o.held++; !o.full() {
@@ -128,7 +127,7 @@ func (o *output) addPoint(ctx context.Context, group *outputGroup, p agg.Point) 
 	return nil
 }
 
-// leavesOut reports whether a point is not a result of the batch, or none that is stored.
+// leavesOut reports whether a point is not a result of the batch, or must not be stored.
 func (o *output) leavesOut(p *agg.Point) bool {
 	if p.Kind == model.Null || !o.within.Contains(p.TimeMS) { // null marks a gap
 		return true
@@ -169,7 +168,7 @@ func (o *output) flush(ctx context.Context) error {
 	if o.owned != nil && !o.owned() {
 		return errElsewhere
 	}
-	if len(replaced) > 0 { // a task that reads the results must not read those that are replaced, too
+	if len(replaced) > 0 { // a task that reads the results must not read both the old and the new one
 		defer o.scheduler.late.Pause(o.metric)()
 	}
 	if err := o.write(ctx); err != nil {
@@ -239,9 +238,9 @@ func (o *output) fill() error {
 	return nil
 }
 
-// note notes why a series of results is refused. It costs the results of this series only. Names
-// are refused again by each run, so nothing waits for that. A limit may be raised, so the batch
-// fails once its other results are stored.
+// note records why a series of results was refused. Only results of this series are lost. A
+// later run would have the same names refused again, so the task continues. A limit may be
+// raised, so the batch fails once its other results are stored.
 func (o *output) note(f *ingest.Fault) {
 	switch {
 	case f == nil:
@@ -252,7 +251,8 @@ func (o *output) note(f *ingest.Fault) {
 	}
 }
 
-// atLimit reports whether series are refused by a limit, not for their names.
+// atLimit reports whether a series was refused because of a limit, not because
+// of its names.
 func atLimit(f *ingest.Fault) bool {
 	return f.Reason == ingest.MaxSeries || f.Reason == ingest.SeriesMemory
 }
@@ -283,7 +283,7 @@ func (g *outputGroup) typeOf(k model.Kind) model.Type {
 	return model.TypeOf(k)
 }
 
-// whole returns why results of the batch are lacking that a later run can store, nil if none are.
+// whole returns an error if results of the batch are missing that a later run can store.
 func (o *output) whole() error {
 	if o.lacking == nil {
 		return nil
@@ -299,5 +299,6 @@ func (o *output) complaint() string {
 	return fmt.Sprintf("%d results were not stored in %s, because the names of their series are refused: %s; all others are stored", o.unnamed, o.metric, o.why.Text)
 }
 
-// errorText is the text of a failed run in the status: what a client whose query fails is told.
+// errorText is the text of a failed run in the status: the text that a client gets if its query
+// fails.
 func errorText(err error) string { return strings.Join(failure.Of(err).Texts, "; ") }

@@ -26,8 +26,8 @@ func (o *output) placeOf(ms int64) model.TimeRange {
 	return o.bucketOf(ms)
 }
 
-// storedTime returns the time that the store gives a result at ms. It may be earlier, and in the bucket
-// before: see [store.TimeCutter].
+// storedTime returns the time at which the store keeps a result at ms. That time may be earlier, and in
+// the previous bucket: see [store.TimeCutter].
 func (o *output) storedTime(ms int64) int64 {
 	if c, ok := store.As[store.TimeCutter](o.scheduler.store); ok {
 		return c.StoredTime(o.metric, ms)
@@ -292,7 +292,8 @@ func inOrderOf(stored map[model.Series]store.Series, destinations []*destination
 // outdated appends the deletions for a destination: ranges of time in which a series
 // has only results that were replaced. A result of either type whose bucket was not
 // computed ends a range, since one row may hold longs and doubles: see
-// [store.DeletionOf]. So does one that may be of the next bucket, which was not computed.
+// [store.DeletionOf]. A result that may belong to the next bucket also ends the range if
+// that bucket was not computed.
 func (t *destination) outdated(deletions []store.Deletion, stored []*stampReader, placeOf func(int64) model.TimeRange, storedTime func(int64) int64) ([]store.Deletion, error) {
 	now := t.results(placeOf)
 	stretches := make([]*model.TimeRange, len(t.types))
@@ -314,7 +315,7 @@ func (t *destination) outdated(deletions []store.Deletion, stored []*stampReader
 		result, computed := now[bucket.StartMS]
 		current := computed && (result == place{ms, n} || result == place{result.ms, n} && storedTime(result.ms) == ms)
 		if bucket.EndMS < math.MaxInt64 && bucket.EndMS > bucket.StartMS && storedTime(bucket.EndMS+1) == ms {
-			next, too := now[placeOf(bucket.EndMS+1).StartMS] // the result may be of the next bucket
+			next, too := now[placeOf(bucket.EndMS+1).StartMS] // the result may belong to the next bucket
 			current = current || too && next.typ == n && storedTime(next.ms) == ms
 			computed = computed && too
 		}

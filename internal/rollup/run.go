@@ -28,9 +28,9 @@ type pass struct {
 	back      int           // buckets read before a batch
 	tail      bool          // minBack buckets are read after a batch, too
 	single    bool          // each bucket is a query of its own
-	yields    bool          // a backfill: it takes a slot per query, so that waiting runs get theirs in between
+	yields    bool          // a backfill: it takes a slot per query, so that waiting runs get slots in between
 	job       *job          // of a pass that yields; nil if the task is not scheduled
-	worked    time.Duration // by a pass that yields, since it last paused for a run of another node
+	worked    time.Duration // how long a pass that yields has worked since it last paused for a run of another node
 	output    output
 	renewed   downsample.Span // already computed by renew
 }
@@ -146,9 +146,10 @@ func (p *pass) lookAround(metric *agg.MetricQuery) {
 	p.tail = tail
 }
 
-// batches returns how the buckets of a pass are computed. A query that got no slot is
-// not halved: a smaller one would get no slot either. Nor is one whose results exceed a
-// limit of ingest, or whose save_as exceeds a limit that passes: fewer buckets have as many series.
+// batches returns how the buckets of a pass are computed. A batch is halved if its query exceeds a
+// limit, with these exceptions. A query that got no slot is not halved: a smaller one would get no
+// slot either. A query whose results exceed a limit of ingest, or whose save_as exceeds a temporary
+// limit, is not halved: fewer buckets have as many series.
 func (p *pass) batches() *downsample.Batches {
 	b := &downsample.Batches{Grid: p.grid, Most: p.scheduler.config.BatchBuckets, Once: p.once, TooMuch: func(err error) bool {
 		var limit *store.LimitError
@@ -217,7 +218,8 @@ func (p *pass) once(ctx context.Context, from, until int64) error {
 	return p.step(ctx, from, until)
 }
 
-// step is once when it is the turn of the pass.
+// step does the work of once when it is the turn of the pass. It leaves out
+// buckets that renew has already computed.
 func (p *pass) step(ctx context.Context, from, until int64) error {
 	if from >= p.renewed.FromMS && from < p.renewed.UntilMS {
 		if from = p.renewed.UntilMS; from >= until {
@@ -232,8 +234,8 @@ func (p *pass) step(ctx context.Context, from, until int64) error {
 	})
 }
 
-// inTurn runs f when no run computes results of the task, here or on another node, and there is
-// a slot: the order in which a run takes them.
+// inTurn runs f once no run computes results of the task, here or on another node, and a slot
+// is free. It takes the task, the lease and the slot in the same order as a run.
 func (p *pass) inTurn(ctx context.Context, f func(context.Context) error) error {
 	s := p.scheduler
 	if s.lease != nil && p.worked >= leaseTurn && !s.shared.owns(p.task.id) {
@@ -312,8 +314,7 @@ func (p *pass) read(ctx context.Context, run *agg.Run) error {
 
 // run computes all due buckets of a task and stores its status. The error is also in
 // the status. No result is stored once held reports false.
-//
-// next returns when the task runs again.
+// next returns the time of the task's next run.
 func (s *Scheduler) run(ctx context.Context, t *task, held func() bool, next func(failed bool) time.Time) error {
 	if s.shared != nil {
 		if err := s.late.adopt(ctx, t); err != nil {
@@ -392,7 +393,7 @@ func (p *pass) advance(ctx context.Context, marks watermarks, before *status) er
 		if first := firstStart(t, p, before, ran); first < start || !former {
 			start = first
 		}
-		if err := store(downsample.Watermark{UntilMS: start, RunMS: now}); err != nil { // the start survives a failed first run
+		if err := store(downsample.Watermark{UntilMS: start, RunMS: now}); err != nil { // so that a failed first run does not move the start
 			delete(marks, key)
 			return err
 		}
@@ -404,8 +405,8 @@ func (p *pass) advance(ctx context.Context, marks watermarks, before *status) er
 	return s.late.ComputeLate(ctx, t.id, key, late, p.grid.Start(start), batches, s.metrics.late.Inc)
 }
 
-// complain logs that results were not stored, at most once per logEvery. The run has not failed:
-// the next one would compute the same.
+// complain logs that results were not stored, at most once per logEvery. The run does not count
+// as failed: a retry would have the same results refused.
 func (s *Scheduler) complain(t *task, complaint string) {
 	if complaint != "" {
 		s.warn(&t.unnamed, "results of a roll-up task were not stored; change its group_by, or the names of its source", t, complaint)
@@ -446,7 +447,8 @@ func (t *task) only(marks watermarks) watermarks {
 }
 
 // former is the lowest watermark of the roll-ups that are no longer part of the task. A
-// changed roll-up has a new key, and has to compute what the old one had not.
+// changed roll-up has a new key, and has to compute all that the old one had not
+// computed yet.
 func (t *task) former(marks watermarks) (lowest downsample.Watermark, found bool) {
 	own := map[string]bool{}
 	for _, src := range t.sources() {

@@ -95,9 +95,9 @@ type Scheduler struct {
 type job struct {
 	busy chan struct{} // taken by whatever works on the task, one at a time
 
-	// computing is taken by a run, and by a backfill for each batch. Otherwise one of
-	// them could read a bucket before a late point arrives, and store its result after
-	// the other one has stored a result with that point.
+	// computing is taken by a run, and by a backfill for each batch. Without it, one
+	// of them could read a bucket before a late point arrives, and store its result
+	// after the other has stored a result that includes the point.
 	computing chan struct{}
 
 	failed, skipped, unsure, unhanded trouble // runs, turns, assignments, handovers
@@ -332,8 +332,8 @@ func (s *Scheduler) execute(ctx context.Context, j *job, t *task) {
 	}
 }
 
-// executeAlone is execute while no other node computes results of the task, as far as held
-// reports.
+// executeAlone is the part of execute during which no other node computes results of the
+// task, as long as held reports true.
 func (s *Scheduler) executeAlone(ctx context.Context, j *job, t *task, held func() bool) {
 	if err := s.enter(ctx); err != nil {
 		s.metrics.runs.WithLabelValues(runCancelled).Inc()
@@ -371,9 +371,10 @@ func (s *Scheduler) executeAlone(ctx context.Context, j *job, t *task, held func
 	}
 }
 
-// confirm checks in the store whether this process still owns a task, and whether another one has
-// changed or deleted it: this process reads changes only now and then, and a run of the former text
-// would replace results of a backfill of the new one. The next reload reads a changed task.
+// confirm checks in the store whether this process still owns a task, and whether another process
+// has changed or deleted the task. This process reads changes only now and then, and a run of the
+// former text would replace results that a backfill computed from the new text. The next reload
+// reads a changed task.
 func (s *Scheduler) confirm(ctx context.Context, t *task) (own bool, err error) {
 	if s.shared == nil {
 		return true, nil
@@ -394,7 +395,7 @@ func (s *Scheduler) unchanged(ctx context.Context, t *task) (bool, error) {
 	if err != nil || !there || text == t.json {
 		return there, err
 	}
-	stored, err := parseTask(s.parser, []byte(text), t.id, nil) // KairosDB stores other blanks
+	stored, err := parseTask(s.parser, []byte(text), t.id, nil) // KairosDB stores other white space
 	return err == nil && stored.json == t.json, nil
 }
 
@@ -461,8 +462,8 @@ func (t *task) next(from time.Time) time.Time {
 	return next
 }
 
-// Load loads the stored tasks, or what has changed since the last time. Late points that arrive
-// before the first Load or Run are not recorded, or only by the hour, so call Load before points
+// Load loads the stored tasks, or what has changed since the last time. Before the first Load or
+// Run, late points are recorded only by the hour, or not at all, so call Load before points
 // arrive.
 func (s *Scheduler) Load(ctx context.Context) {
 	err := work.Do("read roll-up tasks", func() error { return s.loadChanges(ctx) })
@@ -534,7 +535,8 @@ func (s *Scheduler) load(ctx context.Context, modified time.Time) error {
 }
 
 // firstDue is when a task found in the store is due: one interval after its last run, or after it was
-// stored if it has never run. If only KairosDB knows when, it is one interval after now.
+// stored if it has never run. If only KairosDB knows when the task was stored, it is due
+// one interval after now.
 func (s *Scheduler) firstDue(ctx context.Context, t *task) (time.Time, error) {
 	st, err := s.catalogue.status(ctx, t.id)
 	if err != nil {

@@ -60,14 +60,15 @@ func (s *status) lastExecution() (ms int64) {
 	return ms
 }
 
-// watermarks holds a task's watermarks by source.key. Until all its roll-ups have one, that of
-// [storedAt] says when the task was stored.
+// watermarks holds a task's watermarks by source.key. Until all its roll-ups have a watermark,
+// the entry under [storedAt] says when the task was stored.
 type watermarks map[string]downsample.Watermark
 
 // storedAt is the key of no source.
 const storedAt = ""
 
-// firstRun is when a task first runs, or would have if no server had been down or busy.
+// firstRun is when a task first runs, or would have run if no server had been down or
+// busy.
 func (w watermarks) firstRun(t *task, now time.Time) time.Time {
 	due := t.next(now)
 	if m, ok := w[storedAt]; ok {

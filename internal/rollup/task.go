@@ -221,7 +221,7 @@ func (t *task) memoryOf() int64 {
 			f := &r.flows[k]
 			n += perFlow
 			if k > 0 && f.context == r.flows[k-1].context {
-				continue // one of save_as, which shares the matchers and tags of the one before
+				continue // a flow of a save_as aggregator shares the matchers and tags of the flow before it
 			}
 			n += len(f.tags)*perTag + store.MatchersMemory(f.matchers)
 		}
