@@ -17,8 +17,8 @@ type Journal interface {
 	BeforeTrim(f func(context.Context, store.KeyValues) error)
 
 	// Unnoted returns the metrics and hours of samples whose buckets are not noted:
-	// samples that were in the log when the store was opened, this time or earlier, and
-	// those added by AddUnnoted. Settle forgets them.
+	// samples that were in the log at this or an earlier opening of the store, and
+	// samples added by AddUnnoted. Settle forgets them.
 	Unnoted() *Hours
 
 	// AddUnnoted adds the hours of samples that are about to be appended. The Journal

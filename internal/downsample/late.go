@@ -43,8 +43,8 @@ type Options struct {
 	Now     func() time.Time
 	What    string // what a task is called in messages: "roll-up task"
 
-	// Stored returns the time that the store gives a sample of a metric, which may be earlier than
-	// its own, and in the bucket before. nil: samples keep their times.
+	// Stored returns the time at which the store keeps a sample of a metric. That time may be
+	// earlier than the sample's own, and in the previous bucket. nil: samples keep their times.
 	Stored func(metric string, ms int64) int64
 
 	// Lifetime returns how long a sample like s, which arrives at nowMS, would live had
@@ -97,7 +97,7 @@ type LateList struct {
 	watched int // targets of all tasks
 
 	unknown bool           // there may be unwatched tasks, for which the journal gets hours
-	early   sync.WaitGroup // batches with such hours that are being stored
+	early   sync.WaitGroup // batches with hours for the journal that are being stored
 	settled bool           // the hours of the journal are noted
 }
 
@@ -131,8 +131,8 @@ type target struct {
 	successors []*target // once gone: new targets of the task with the same metric
 	gone       bool      // the task was changed and no longer has this target
 
-	// leftMS is the start of the last bucket that is not computed again because of samples in the
-	// bucket after it: samples of it have expired. That also holds for all buckets before it.
+	// leftMS is the start of the last bucket from which samples have expired. Neither this bucket
+	// nor any before it is recomputed because of samples in the bucket after it.
 	leftMS atomic.Int64
 }
 
@@ -140,7 +140,7 @@ type target struct {
 type generation struct {
 	spans        Spans
 	pending      sync.WaitGroup // batches with notes that are being stored
-	predecessors []*generation  // of the targets that this one's target replaces
+	predecessors []*generation  // generations of the targets that this generation's target replaces
 }
 
 // wait returns when all batches with notes in g are stored or refused.
@@ -156,10 +156,10 @@ func NewLateList(o Options) *LateList {
 	return &LateList{o: o, refs: map[store.Ref]*source{}, sources: map[string]*source{}, tasks: map[string]*lateTask{}, unknown: o.Journal != nil}
 }
 
-// OpenBook keeps notes in the files of a directory instead of with Keep, and continues
-// with the notes in these files, before it is known which tasks exist. After an error
-// of OpenBook, and for notes that cannot be written there, Keep is used. There must be
-// a Journal.
+// OpenBook stores notes in the files of a directory instead of with Keep, and loads
+// the notes of these files, before it is known which tasks exist. Keep is used after
+// an error of OpenBook, and for notes that cannot be written to the directory. There
+// must be a Journal.
 func (l *LateList) OpenBook(fs vfs.FS, dir string, parse Parse) error {
 	b, err := openNotebook(fs, dir, l.o.What)
 	if err != nil {
@@ -203,9 +203,9 @@ func (l *LateList) Watches(id string) bool {
 }
 
 // Watch begins to note samples of a task's metrics, or continues for a task with a
-// known id. stored are the notes that Keep stored in an earlier process, none if
-// Watches(id). fresh reports whether one of the metrics is new to all tasks: its series
-// must then be resolved again.
+// known id. stored are the notes that Keep stored in an earlier process; it is empty if
+// Watches(id). fresh reports whether no task has read one of the metrics before: the
+// series of that metric must then be resolved again.
 func (l *LateList) Watch(ctx context.Context, t Task, stored map[string]Spans) (fresh bool, err error) {
 	one, version, fresh := l.add(t, stored, true)
 	if l.book != nil && len(stored) > 0 {
@@ -255,20 +255,20 @@ func (l *LateList) add(t Task, stored map[string]Spans, found bool) (one *lateTa
 		l.noteAllLocked(x, stray)
 	}
 	one.targets = targets
-	fresh = l.readLocked(added) // before unreadLocked, which would drop a source that only new targets read
+	fresh = l.readLocked(added) // must precede unreadLocked, which would drop a source that only new targets read
 	l.unreadLocked(gone)
 	return one, one.version, fresh
 }
 
-// strayLocked returns the spans of targets that a task does not have, all together. Nothing is known
-// of their metric, so they concern all targets of the task. l.mu must be held.
+// strayLocked returns the union of the spans of targets that a task does not have. Their metrics are
+// unknown, so the spans concern all targets of the task. l.mu must be held.
 func (l *LateList) strayLocked(targets map[string]*target, late map[string]Spans) (stray Spans) {
 	for name, spans := range late {
 		if targets[name] != nil {
 			continue
 		}
 		for _, s := range spans {
-			stray, _ = stray.Add(s, l.mostLocked()) // else their number would be multiplied by that of targets
+			stray, _ = stray.Add(s, l.mostLocked()) // otherwise the number of spans could reach the product of both bounds: spans and targets
 		}
 	}
 	return stray
@@ -364,7 +364,7 @@ func (l *LateList) dropLocked(s *source) {
 // as many in the store, and a client chooses how many targets there are.
 const (
 	spansOfAll = 1 << 20
-	spansLeast = 8 // of a target, however many there are
+	spansLeast = 8 // spans of a target, however many targets there are
 )
 
 // mostLocked is how many spans a target may have. l.mu must be held.

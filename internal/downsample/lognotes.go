@@ -11,8 +11,8 @@ import (
 
 // LogNotes implement a Journal for any log. The owner of the log adds the samples that
 // a replay finds, and calls Trim before it releases a part of the log. Trim also stores
-// the hours that are not noted yet, since this process may not run the packages that
-// make notes.
+// the hours that are not noted yet, because the packages that make notes may not run in
+// this process.
 //
 // The zero LogNotes serve a log that is only read: they have no hours.
 type LogNotes struct {

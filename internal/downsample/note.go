@@ -49,8 +49,8 @@ func (x *target) bucketsOf(s Span) Span {
 	return Span{x.grid.Start(s.FromMS), x.grid.Next(s.UntilMS - 1)}
 }
 
-// Pause keeps all runs that read a metric, and take their notes from now on, waiting until release is
-// called.
+// Pause makes runs wait until release is called: all runs that read a metric and take their notes
+// from now on.
 func (l *LateList) Pause(metric string) (release func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,7 +81,7 @@ func (l *LateList) keepNotes(ctx context.Context, notes []note) (done func(), er
 	}
 	kept := false
 	defer func() {
-		if !kept { // after an error or a panic of keep: a run must not wait for ever
+		if !kept { // keep returned an error or panicked: release the runs that wait for these notes
 			release()
 		}
 	}()
@@ -125,7 +125,7 @@ func (l *LateList) versionsLocked() map[*lateTask]uint64 {
 // crash may be lost, and samples that arrived before the tasks were known have none.
 func (l *LateList) AllRead(ctx context.Context) error {
 	l.mu.Lock()
-	l.unknown = false // later batches find their targets
+	l.unknown = false // later batches find the targets of all tasks, and need no hours
 	settled := l.settled || l.o.Journal == nil
 	l.mu.Unlock()
 	if settled {
@@ -221,7 +221,7 @@ func (l *LateList) writePage(ctx context.Context, t *lateTask, p page, keep Keep
 		t.beside = true
 		return nil
 	}
-	if t.beside && keep(ctx, p.ID, nil) == nil { // if keep fails, a restart recomputes them
+	if t.beside && keep(ctx, p.ID, nil) == nil { // if keep fails, the old notes stay, and a restart recomputes their buckets needlessly
 		t.beside = false
 	}
 	return nil
@@ -306,8 +306,9 @@ func (l *LateList) Hold(ctx context.Context, id, name string, s Span) error {
 	return l.Settle(ctx, id)
 }
 
-// Include notes spans of a task that come from elsewhere, by target. The task may have been changed
-// here or there since. So spans of a target that it does not have are noted for all targets, as by Watch.
+// Include notes spans of a task that come from elsewhere, by target. The task may have changed since the
+// spans were noted, here or at their origin. So spans of a target that the task does not have are noted
+// for all its targets, as by Watch.
 func (l *LateList) Include(ctx context.Context, id string, late map[string]Spans) error {
 	l.mu.RLock()
 	t := l.tasks[id]
@@ -336,12 +337,13 @@ func (l *LateList) Include(ctx context.Context, id string, late map[string]Spans
 }
 
 // progressEvery is how often ComputeLate stores what is left. All spans of a task are stored
-// together, so storing them after each one would be quadratic in their number. A restart computes
-// again what was computed since.
+// together, so storing them after each one would be quadratic in their number. A restart
+// recomputes the spans computed since the last store.
 const progressEvery = time.Second
 
-// ComputeLate computes the taken spans of a target up to beforeMS. Later ones are done
-// already: the run has computed their buckets. computed is called after each span.
+// ComputeLate computes the taken spans of a target up to beforeMS. Later spans need no
+// work: the run has already computed their buckets. computed is called after each
+// span.
 func (l *LateList) ComputeLate(ctx context.Context, id, name string, taken Spans, beforeMS int64, b *Batches, computed func()) error {
 	if len(taken) == 0 {
 		return l.Settle(ctx, id)
@@ -354,9 +356,9 @@ func (l *LateList) ComputeLate(ctx context.Context, id, name string, taken Spans
 	return cmp.Or(err, l.Settle(ctx, id))
 }
 
-// widened adds to spans the buckets before them that may have got their first samples, because the
-// store gives samples earlier times: see Options.Stored. Buckets of which samples have expired are
-// not added.
+// widened adds to each span the bucket before it, into which the store may have moved the first
+// samples of the span: see Options.Stored. It does not add buckets from which samples have
+// expired.
 func (l *LateList) widened(id, name string, taken Spans) Spans {
 	if l.o.Stored == nil {
 		return taken

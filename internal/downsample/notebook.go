@@ -17,9 +17,9 @@ import (
 
 // A notebook keeps a node's late list in files, one per task, if the store is shared
 // with other nodes and may be unavailable. A file also contains the task. So a node
-// that starts while the store is unavailable notes late points of the tasks that it
-// knew before, by the bucket. For tasks that it does not know it notes hours: see
-// Journal.
+// that starts while the store is unavailable notes the buckets of late points of
+// the tasks that it knew before. For tasks that it does not know it notes hours:
+// see Journal.
 //
 // The files concern this node alone: other nodes get the notes when they are handed
 // over.
@@ -89,9 +89,9 @@ func (b *notebook) pages() ([]page, error) {
 	return all, nil
 }
 
-// write replaces the file of a task atomically: after a crash it is the old or the new
-// one. An error is a *store.UnavailableError, so that senders retry while the disk is
-// full.
+// write replaces the file of a task atomically: after a crash, either the old or the
+// new file is there. An error is a *store.UnavailableError, so that senders retry
+// while the disk is full.
 func (b *notebook) write(p page) error {
 	text, err := json.Marshal(p)
 	if err != nil {

@@ -128,13 +128,13 @@ func (l *LateList) outlives(s *store.Sample, nowMS int64) bool {
 	return l.o.DefaultMS > 0 && (s.TTL == 0 || l.o.Lifetime(s, nowMS) > l.o.DefaultMS)
 }
 
-// pauseMS is the longest pause between runs after which samples that arrived in time
-// are still seen.
+// pauseMS is the longest pause between runs after which the next run still includes
+// all samples that arrived in time.
 const pauseMS = 7 * 24 * hourMS
 
-// leftAlone reports whether runs may not go back to the bucket of a sample that arrived
-// in time: the bucket is complete, or will be when the sample is stored, and others of
-// its samples may have expired by then.
+// leftAlone reports whether runs may omit the bucket of a sample that arrived in time:
+// the bucket is complete, or will be when the sample is stored, and other samples of it
+// may have expired by then.
 func (l *LateList) leftAlone(x *target, ms, nowMS int64) bool {
 	if x.grid.Next(ms) > nowMS+l.ageMS() {
 		return false
@@ -155,24 +155,25 @@ func (x *target) leave(bucket Span, oldest int64) {
 // the result of LateList.oldest.
 func outlived(s Span, oldest int64) bool { return s.FromMS <= oldest && oldest != math.MinInt64 }
 
-// notesOfBatch is about how many notes the targets of one metric may have for one batch.
+// notesOfBatch approximately bounds the notes of one batch for all targets of one metric
+// together.
 const notesOfBatch = 1 << 16
 
 type batchNotes struct {
 	all    []note
 	latest map[*target]latestNote
-	moved  bool // the store may move samples to the bucket before
+	moved  bool // the store may move samples to the previous bucket
 }
 
 // A latestNote is the last note of a target in a batch.
 type latestNote struct {
 	at int // in batchNotes.all
-	n  int // notes of the target up to it
+	n  int // notes of the target so far, including this one
 }
 
 // add notes the bucket of ms, unless samples at its beginning have expired (whole is
 // false then). Neighbouring samples are mostly in the same bucket or in the next one.
-// A target that has most notes gets no further one: its last note is extended.
+// A target with most notes gets no further note: add extends its last note.
 func (b *batchNotes) add(x *target, ms, oldest int64, most int) (whole bool) {
 	last, there := b.latest[x]
 	var near *Span

@@ -14,9 +14,9 @@ type Watermark struct {
 }
 
 // Next is the time from which the next run computes. Samples that arrive later than the
-// horizon after their own time are noted. If the horizon is now shorter, some that
-// arrived before were not noted because of the longer one, so the longer of the two
-// counts.
+// horizon after their own time are noted. If the horizon is now shorter than that
+// of the last run, some samples were not noted because the horizon was longer when
+// they arrived. So the longer of the two horizons counts.
 func (w Watermark) Next(horizon time.Duration) int64 {
 	return min(w.UntilMS, w.RunMS-max(horizon.Milliseconds(), w.HorizonMS))
 }

@@ -86,8 +86,8 @@ func (p Policy) percentile() bool {
 	return ok
 }
 
-// Expected is the most samples that a bucket has if they come at the step of the first
-// stage; 1 without a rule.
+// Expected is the number of samples of a full bucket, if samples have the step of the
+// first stage; 1 without a rule.
 func (p Policy) Expected(stepMS int64) float64 {
 	if p.Rule == nil {
 		return 1
@@ -132,7 +132,8 @@ func (b *Book) aggregation(s Series) *Aggregation {
 // maxChanges bounds the result of Changes.
 const maxChanges = 20
 
-// Changes lists the differences from an older book, few enough for a log line.
+// Changes lists at most maxChanges differences from an older book, for a log
+// line.
 func (b *Book) Changes(old *Book) []string {
 	var changes []string
 	changes = appendChanges(changes, old.Rules, b.Rules, func(r Rule) string { return r.Source() + " [" + r.Name + "]" },
@@ -146,11 +147,12 @@ func (b *Book) Changes(old *Book) []string {
 	return changes
 }
 
-// appendChanges appends how a list of rules differs from an older one. full says more than says; it
-// is used where that does not differ.
+// appendChanges appends the differences between a list of rules and an older one. says describes a
+// rule; full describes it in more detail, and is used for a changed rule whose says text is the
+// same as before.
 func appendChanges[R any](to []string, old, now []R, name, says, full func(R) string) []string {
 	was := map[string]R{}
-	var stayed, stay []string // in their order
+	var stayed, stay []string // names of the rules that both lists have, in the order of each list
 	for _, r := range old {
 		was[name(r)] = r
 	}

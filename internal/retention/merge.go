@@ -46,9 +46,9 @@ func (a *Aggregation) Merge(points []float64, old bool) float64 {
 	return result
 }
 
-// PartOf returns the fraction of a bucket's expected samples that exist. A single one in the first
-// step of the finest stage, atBegin, counts as all: it is an imported point of a coarser archive.
-// Merge applies the same rule to samples that are not downsampled.
+// PartOf returns the fraction of a bucket's expected samples that exist. If the only sample is
+// in the first step of the finest stage (atBegin), it counts as all samples: it is an imported
+// point of a coarser archive. Merge applies the same rule to samples that are not downsampled.
 func PartOf(count int64, atBegin bool, expected float64) float64 {
 	if count == 1 && atBegin {
 		return 1

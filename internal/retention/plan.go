@@ -62,8 +62,9 @@ func (p Plan) At(ms int64) int {
 }
 
 // Target returns the step at which data of a step (0: samples) is to be kept in span i.
-// The data keeps its own step if that is at least as coarse, or if it divides the step
-// of no span from i on to older ones, as it may after a change of the stages.
+// The data keeps its own step if that is at least as coarse. It also does if its step
+// divides the step of neither span i nor any older span, as is possible after a change
+// of the stages.
 func (p Plan) Target(i int, stepMS int64) int64 {
 	if p[i].StepMS <= stepMS {
 		return stepMS

@@ -12,7 +12,7 @@ import (
 // A Stage keeps one point per Step for the time Keep. Both are in seconds and positive.
 type Stage struct{ Step, Keep int64 }
 
-// Points is the most points that a series has in the stage.
+// Points is the maximum number of points that a series has in the stage.
 func (s Stage) Points() int64 { return s.Keep / s.Step }
 
 // String formats the stage as carbon does, with the largest unit that is exact.
@@ -69,7 +69,7 @@ func ParseStages(text string) (Stages, error) {
 			return nil, fmt.Errorf("retention %.200q: %w", text, err)
 		}
 		if last := len(stages) - 1; last >= 0 && stages[last].Step == stage.Step && separator == ":" {
-			stages = stages[:last] // BigGraphite allows equal steps; the stage kept longer contains the other
+			stages = stages[:last] // BigGraphite allows equal steps; the stage that is kept longer includes the other
 		}
 		stages = append(stages, stage)
 	}
