@@ -71,7 +71,7 @@ func (s *Store) buffered() int64 {
 	return s.active.Load().Expanded() + s.definedBytes.Load() + s.frozenBytes.Load()
 }
 
-// means returns what there is for recent samples.
+// means returns the memory and disk space available for recent samples.
 func (s *Store) means() means { return means{s.memory, s.diskRoom.Load()} }
 
 // headMost is the size of samples in memory at which writers wait.
@@ -101,7 +101,8 @@ func (s *Store) apply(e *writelog.Encoder, b *store.Batch) writelog.Entry {
 	return logged
 }
 
-// defineLater notes series for the next checkpoint. The order lock must be held.
+// defineLater records series that the next checkpoint must write to the
+// catalogue. The order lock must be held.
 func (s *Store) defineLater(defs ...record.Definition) {
 	s.order.define = append(s.order.define, defs...)
 	for _, d := range defs {

@@ -23,7 +23,7 @@ func (s *Store) BackupDir() string {
 	return s.path(datadir.Backups)
 }
 
-// AlsoBackUp makes backups include a copy of what lies beside the store in its directory, see
+// AlsoBackUp makes backups include a copy of other data in the store's directory, see
 // [offline.BackupSource]. It is called before the first backup.
 func (s *Store) AlsoBackUp(name string, copyTo func(dir string) error) {
 	s.backingUp.Lock()
@@ -47,8 +47,8 @@ func (s *Store) TimelinesGone() (bool, error) {
 	return had, nil
 }
 
-// SaveTimelines saves that there is a store of timelines beside this one. On a full disk
-// nothing is saved, as the catalogue must not be written to.
+// SaveTimelines records in the catalogue that a store of timelines exists beside this
+// one. On a full disk it records nothing, because the catalogue must not be written to.
 func (s *Store) SaveTimelines() error {
 	s.installing.Lock()
 	defer s.installing.Unlock()
@@ -102,9 +102,8 @@ func (s *Store) orNoRoom(err error) error {
 //
 // Under installing, neither files nor deletions change, so the catalogue's copy
 // names exactly the files of the state. Under checkpointing, no checkpoint moves
-// the beginning of the log or gives segments up. The segments are copied up to
-// one that is complete, which holds every deletion that a merge has applied to
-// those files.
+// the beginning of the log or releases segments. The copy ends with a complete
+// segment, so it has every deletion that a merge has applied to those files.
 func (s *Store) pin(ctx context.Context, catalogueDir string, copyLog func(from, end wal.Segment) error) (*state, error) {
 	s.checkpointing.Lock()
 	defer s.checkpointing.Unlock()
@@ -129,7 +128,7 @@ func (s *Store) pin(ctx context.Context, catalogueDir string, copyLog func(from,
 type moment struct {
 	state     *state
 	from, end wal.Segment    // [from, end) are part of it
-	rotated   writelog.Entry // when it is durable, segment end is there
+	rotated   writelog.Entry // when it is durable, segment end exists
 }
 
 // freeze copies the catalogue and begins a log segment.

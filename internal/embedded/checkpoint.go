@@ -112,7 +112,7 @@ func (s *Store) checkpointDone(err error) error {
 	} else {
 		s.checkpointFailed.Store(&err)
 		s.metrics.checkpointFailures.Inc()
-		if s.catalogue.Broken() == nil { // otherwise fail has logged what follows
+		if s.catalogue.Broken() == nil { // otherwise fail has logged the consequences
 			s.logger.Error("checkpoint failed; will retry", "error", err)
 		}
 	}
@@ -152,8 +152,9 @@ func (s *Store) swapHead() (*swap, error) {
 	return sw, nil
 }
 
-// writeHead writes a frozen head to files and commits them. The catalogue, which ends the
-// process where it has no space, is written to only when there was some for the files.
+// writeHead writes a frozen head to files and commits them. The catalogue ends the
+// process if it has no disk space, so it is written to only after the files have found
+// space.
 func (s *Store) writeHead(sw *swap) error {
 	counts, err := s.partitionsOf(sw.head)
 	if err != nil {
@@ -176,7 +177,7 @@ func (s *Store) writeHead(sw *swap) error {
 
 // writeSeries adds the samples of every series to out, without those whose
 // time-to-live has passed, unless they hide older ones in files. It holds a few
-// chunks of a series at a time, unless its samples came in shuffled.
+// chunks of a series at a time, unless the samples arrived in random order.
 func (s *Store) writeSeries(h *head.Head, out *partition.Output) error {
 	st := s.acquire()
 	defer s.release(st)
@@ -275,7 +276,8 @@ func (s *Store) countTimes(counts *partition.Counts, times []int64) {
 	}
 }
 
-// installCheckpoint makes the files count and the log before them superfluous.
+// installCheckpoint commits the files, so that the part of the log from before
+// the checkpoint is no longer needed.
 func (s *Store) installCheckpoint(sw *swap, files []*openFile) error {
 	if err := s.commitCheckpoint(sw, files); err != nil {
 		return err
@@ -334,9 +336,10 @@ func manifestOf(files []*openFile) map[uint64]catalogue.File {
 	return m
 }
 
-// commit makes a change durable. If it fails, it is usually unknown whether the change is on disk:
-// the files stay, and the next start finds out. Until then no other change is tried. An error that
-// came earlier, for example for lack of space for new series, concerns this attempt alone.
+// commit makes a change durable. If the write fails, it is usually unknown whether the change is
+// on disk: the files stay, and the next start finds out. Until then no other change is tried. An
+// error from before the write, for example for lack of space for new series, concerns this attempt
+// alone.
 func (s *Store) commit(ch catalogue.Change, added []*openFile) error {
 	err := s.catalogue.Commit(ch)
 	if err == nil {

@@ -28,8 +28,8 @@ type Config struct {
 
 	// Constants; tests and benchmarks change them by --tune.
 
-	// HeadBytes is the size of samples in memory beyond which they are written to files. While
-	// it is 0, see headBytes.
+	// HeadBytes is the size of samples in memory beyond which they are written to files. 0
+	// means that headBytes computes the size.
 	HeadBytes units.Bytes `tune:"head_bytes"`
 	// Samples in memory are written to files beyond this number, which bounds what is
 	// replayed after a crash, and at least this often.
@@ -46,31 +46,32 @@ type Config struct {
 // DefaultConfig returns the settings of a small server.
 func DefaultConfig() Config { return units.Defaults[Config]() }
 
-// While head_bytes_max is 0, recent samples may take headBytesLeast, on a small machine one part in
-// smallShare of its memory, and headBytesSeries more for each series beyond usualSeries. A series with 8
-// samples in memory takes 160 bytes, with 16 samples 264. If a checkpoint began at the same size with a
-// million series as with a thousand, it would find one or two samples of each, and write a chunk for these.
+// If head_bytes_max is 0, recent samples may take headBytesLeast (on a small machine, 1/smallShare of its
+// memory), plus headBytesSeries for each series beyond usualSeries. A series with 8 samples in memory takes
+// 160 bytes, with 16 samples 264. If a checkpoint began at the same size with a million series as with a
+// thousand, it would find one or two samples of each, and write a chunk for these.
 const (
 	headBytesLeast  = 160 * units.MiB
 	headBytesSeries = units.KiB
 	usualSeries     = 250_000
-	headShare       = 16 // of the memory of the machine, one part
+	headShare       = 16 // recent samples take at most 1/headShare of the machine's memory
 	smallShare      = 10
 	headBytesTiny   = 2 * units.MiB // the smallest that can be set
 
-	// roomShare is one part of the free disk space above min_free_bytes. Before a batch is in memory, it is
-	// in the log. So if recent samples take half of that space, at least the other half is left for the
-	// files that they are written to.
+	// Recent samples may take 1/roomShare of the free disk space above min_free_bytes. A batch is in the
+	// log before it is in memory. So when recent samples take half of that space, at least the other half
+	// is left for the files to which they are written.
 	roomShare = 2
 )
 
-// means are what a machine has for recent samples.
+// means are the memory and the disk space of a machine for recent samples.
 type means struct {
 	memory int64 // 0 if it is not known
 	room   int64 // free disk space above min_free_bytes; math.MaxInt64 if it does not count
 }
 
-// headBytesMax is the most that recent samples of so many series may take.
+// headBytesMax is the most memory that recent samples of this number of series
+// may take.
 func (c *Config) headBytesMax(series int64, has means) units.Bytes {
 	if c.HeadBytesMax != 0 {
 		return c.HeadBytesMax
@@ -83,15 +84,15 @@ func (c *Config) headBytesMax(series int64, has means) units.Bytes {
 	return min(wanted, max(least, units.Bytes(min(has.memory/headShare, has.room/roomShare))), head.MaxBytes)
 }
 
-// headBytes is the part of it at which a checkpoint begins. It leaves room for samples that arrive
-// while files are written: writers wait only if writing the files takes longer than gathering their
-// samples.
+// headBytes is the part of headBytesMax at which a checkpoint begins. It leaves room for samples
+// that arrive while files are written: writers wait only if writing the files takes longer than
+// gathering their samples.
 func (c *Config) headBytes(series int64, has means) units.Bytes {
 	return cmp.Or(c.HeadBytes, c.headBytesMax(series, has)*3/10)
 }
 
-// LargestHead returns the most that recent samples may take with any number of series on a machine with so much
-// memory, 0 if that is not known.
+// LargestHead returns the most that recent samples may take with any number of series on a machine with this
+// much memory (0: unknown).
 func (c *Config) LargestHead(memory int64) units.Bytes {
 	return c.headBytesMax(1<<32, means{memory, math.MaxInt64})
 }

@@ -9,9 +9,9 @@ import (
 	"varve/internal/store"
 )
 
-// noteDamage remembers the file of st in which the damage that err reports was met. From then on
-// merges leave that file alone, and Damaged reports it. noteDamage returns whether err is about
-// damage to one of the files.
+// noteDamage remembers the file of st whose damage err reports. From then on merges leave that
+// file alone, and Damaged reports it. noteDamage returns whether err is about damage to one of
+// the files.
 func (s *Store) noteDamage(st *state, err error) bool {
 	damage, ok := errors.AsType[*store.CorruptionError](err)
 	if !ok {
@@ -43,7 +43,8 @@ func (s *Store) Damaged() error {
 	return nil
 }
 
-// damaged counts the files in which damage was met, and returns the first damage of the oldest one.
+// damaged counts the files in which damage was found, and returns the first damage found in the
+// oldest of them.
 func (st *state) damaged() (n int, first *store.CorruptionError) {
 	for _, f := range st.files {
 		if d := f.damage.Load(); d != nil {

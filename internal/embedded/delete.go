@@ -17,8 +17,8 @@ import (
 	"varve/internal/writelog"
 )
 
-// Delete implements store.Deleter. Deletions of the same range of time that follow each other are
-// one deletion of the store, with one record in the log.
+// Delete implements store.Deleter. Consecutive deletions of the same range of time become one
+// deletion of the store, with one record in the log.
 func (s *Store) Delete(ctx context.Context, deletions ...store.Deletion) error {
 	for _, d := range deletions {
 		if d.Metric == "" {
@@ -76,7 +76,7 @@ func (s *Store) delete(ctx context.Context, deletions []store.Deletion) error {
 // the frozen head and in files, and leaves those in the active head to be erased.
 // A series that is introduced during the call counts as written after it.
 func (s *Store) logDeletion(ctx context.Context, deletions ...store.Deletion) (*roaring.Bitmap, writelog.Entry, error) {
-	st := s.acquire() // so that no id is reused meanwhile: see reuseIDs
+	st := s.acquire() // keeps ids from being reused meanwhile: see reuseIDs
 	defer s.release(st)
 	ids, effective := roaring.New(), 0
 	for i := range deletions {
@@ -142,7 +142,7 @@ type loggedDeletion struct {
 	entry writelog.Entry
 }
 
-// undurable drops the deletions whose log records are acknowledged from unsynced,
+// undurable removes from unsynced the deletions whose log records are durable,
 // and returns the rest. The order lock must be held.
 func (s *Store) undurable() []loggedDeletion {
 	return slices.DeleteFunc(s.order.unsynced, func(d loggedDeletion) bool { return d.entry.Durable() })
@@ -222,7 +222,8 @@ func (s *Store) lockErased(ctx context.Context) error {
 }
 
 // finishErasing applies the rest of the deletion that is under way, if any. It
-// returns the context's error, or an error that means that memory was damaged.
+// returns the context's error, or an error that reports corrupted data in
+// memory.
 func (s *Store) finishErasing(ctx context.Context) error {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -273,8 +274,8 @@ func (s *Store) doubts() uint64 {
 // settleInterval is how often settleDoubts is called.
 const settleInterval = time.Second
 
-// settleDoubts finishes what cancelled deletes have left: samples to erase, and
-// series that may be empty.
+// settleDoubts finishes the work of cancelled deletes: it erases the remaining
+// samples, and forgets the series that have become empty.
 func (s *Store) settleDoubts(ctx context.Context) {
 	if err := s.finishErasing(ctx); err != nil && ctx.Err() == nil {
 		s.logger.Error("a delete could not be applied to damaged samples in memory", "error", err)
@@ -333,8 +334,8 @@ func numbersOf(elements []uint32) []model.SeriesNumber {
 }
 
 // kindInFiles returns the kind of a series that files may have samples of. It is 0
-// for series that the catalogue has removed: nothing that files have of them will
-// ever be valid.
+// for series that the catalogue has removed: their samples in files are no longer
+// valid.
 func (s *Store) kindInFiles(id model.SeriesNumber) model.Kind {
 	if kind := s.series.Kind(id); kind != 0 {
 		return kind
@@ -377,9 +378,10 @@ func (s *Store) emptyOf(ctx context.Context, st *state, ids []model.SeriesNumber
 }
 
 // hasSamples reports whether a sample of id is anywhere in st. It reads samples
-// only where deletions leave a doubt, or the last time-to-live of a file has
-// passed. Any other file counts as having samples of each of its series, but for
-// the series that expireSeries has found to have expired there.
+// of a file only if deletions may hide some of them, or if the last expiry time
+// in the file has passed. Any other file counts as having samples of each of
+// its series, except the series that expireSeries has found expired in that
+// file.
 func (s *Store) hasSamples(ctx context.Context, st *state, id model.SeriesNumber) (bool, error) {
 	kind := s.series.Kind(id)
 	if kind == 0 {
@@ -448,10 +450,10 @@ func (s *Store) forget(ids []model.SeriesNumber) {
 	}
 }
 
-// forgetUnlessMoved takes series that have no samples in st out of the index and
-// the registry, unless samples have arrived meanwhile. It returns those that may
-// have samples in places that came after st: in a head that was frozen, or in a
-// file that was written, since.
+// forgetUnlessMoved removes series that have no samples in st from the index and
+// the registry, unless samples have arrived meanwhile. It returns the series
+// that may have samples in a head frozen after st, or in a file written after
+// st.
 func (s *Store) forgetUnlessMoved(ids []model.SeriesNumber, st *state) (moved []model.SeriesNumber) {
 	if len(ids) == 0 {
 		return nil
@@ -477,17 +479,17 @@ func (s *Store) forgetUnlessMoved(ids []model.SeriesNumber, st *state) (moved []
 	return moved
 }
 
-// forgetSuperseded forgets series whose keys others have. They had been forgotten
-// before the same series came again, so nothing that the log or files have of them
-// is valid.
+// forgetSuperseded forgets series whose keys now belong to other ids. Such a
+// series was forgotten, and then created again under a new id. So samples that the
+// log or files have under the old id are not valid.
 func (s *Store) forgetSuperseded(ids []model.SeriesNumber) {
 	s.order.Lock()
 	defer s.order.Unlock()
 	s.forgetLocked(ids)
 }
 
-// forgetLocked takes series, of which no reader can ask for a sample any more, out of
-// the index, the head and the registry. The order lock must be held.
+// forgetLocked removes series from the index, the head and the registry. No reader
+// may be able to ask for their samples any more. The order lock must be held.
 func (s *Store) forgetLocked(ids []model.SeriesNumber) {
 	active := s.active.Load()
 	gone := make([]model.SeriesNumber, 0, len(ids))
@@ -497,7 +499,7 @@ func (s *Store) forgetLocked(ids []model.SeriesNumber) {
 			continue
 		}
 		s.index.Remove(id, series)
-		_ = active.Delete(id, model.AllTime) // reads nothing, so it does not fail
+		_ = active.Delete(id, model.AllTime) // a deletion of all time reads nothing, so it cannot fail
 		s.leaving.Add(id, s.series.Kind(id))
 		gone = append(gone, id)
 	}
@@ -508,8 +510,9 @@ func (s *Store) forgetLocked(ids []model.SeriesNumber) {
 	}
 }
 
-// movedSince reports whether id may have samples in the frozen head of st, if it is
-// not that of old, or in one of files, which old does not have.
+// movedSince reports whether id may have samples that old does not have: in the
+// frozen head of st, if old has another one, or in one of files, none of which old
+// has.
 func (st *state) movedSince(old *state, id model.SeriesNumber, files []*openFile) bool {
 	if st.frozen != nil && st.frozen != old.frozen {
 		if _, ok := st.frozen.Span(id); ok {

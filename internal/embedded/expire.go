@@ -25,9 +25,10 @@ func (s *Store) expirer(ctx context.Context) {
 	every(ctx, s.cfg.MaintenanceInterval, look)
 }
 
-// expireSeries forgets the series of which the last sample has expired since the
-// last call, in the active head or in a file. What expires in the frozen head is
-// found by the checkpoint, or in the file that it writes.
+// expireSeries forgets the series whose last sample has expired since the last
+// call, in the active head or in a file. The checkpoint finds what expires in
+// the frozen head; later calls find what expires in the file that the checkpoint
+// writes.
 func (s *Store) expireSeries(ctx context.Context) error {
 	s.expiry.Lock()
 	defer s.expiry.Unlock()
@@ -47,9 +48,9 @@ func (s *Store) newlyExpired(ctx context.Context) (*roaring.Bitmap, error) {
 	return ids, err
 }
 
-// expireFiles adds the series whose samples in one of the files have all expired, and removes those
-// that another file still has. Most series that expire in a file continue in a later one: a file is
-// scanned only if a series may have no other sample.
+// expireFiles adds to candidates the series whose samples in one of the files have all expired, and
+// removes series of which another file still has a valid sample. Most series that expire in a file
+// continue in a later file, so a file is scanned only if a series in it may have no other sample.
 func (s *Store) expireFiles(ctx context.Context, st *state, nowMS int64, candidates *roaring.Bitmap) error {
 	var due []*openFile
 	for _, f := range st.files {
@@ -86,8 +87,8 @@ func (s *Store) expireFiles(ctx context.Context, st *state, nowMS int64, candida
 	return errors.Join(errs...)
 }
 
-// sureSeries returns the series of which a file has a sample that has neither expired
-// nor been deleted, as far as that is known without reading.
+// sureSeries returns the series of which a file certainly has a sample that has
+// neither expired nor been deleted. It does not read the files.
 func (st *state) sureSeries(nowMS int64) *roaring.Bitmap {
 	sure := roaring.New()
 	for _, f := range st.files {
@@ -116,7 +117,8 @@ func (s *Store) mayEmpty(st *state, f *openFile, sure *roaring.Bitmap, nowMS int
 	return false
 }
 
-// scanExpiries adds the series of f that have expired, and remembers those that will next.
+// scanExpiries adds the series of f that have expired, and remembers those that will
+// expire next.
 func (s *Store) scanExpiries(ctx context.Context, f *openFile, nowMS int64, expired *roaring.Bitmap) error {
 	s.metrics.expiryScans.Inc()
 	s.metrics.expiryScanBytes.Add(float64(f.Bytes))

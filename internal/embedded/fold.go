@@ -25,11 +25,12 @@ const (
 	// rewritten once on average; at three quarters, a third of them.
 	foldShare = 0.75
 
-	// foldLag is how long data waits at most for the rest of its file.
+	// foldLag is the longest time that data waits for the rest of its file.
 	foldLag = 24 * time.Hour
 
-	// foldPause is how long the files that a fold leaves, or that it could not fold for lack of
-	// space, are not folded again; foldHeld is the same where memory held data back.
+	// foldPause is the time before a fold looks again at files that it has written, or could
+	// not fold for lack of space. foldHeld is the same for files of which samples in memory
+	// held data back.
 	foldPause = 10 * time.Minute
 	foldHeld  = 6 * time.Hour
 
@@ -39,7 +40,7 @@ const (
 
 // ages says which policies the series of a file have.
 type ages struct {
-	book     *retention.Book // from which the rest is, nil = not known
+	book     *retention.Book // the book that the other fields were derived from, nil = not known
 	policies []policyCount
 	notUntil int64 // ms
 }
@@ -51,8 +52,8 @@ func pauseFolds(files []*openFile, now time.Time, d time.Duration) {
 	}
 }
 
-// paused reports whether a fold was put off. A pause longer than any that is ever set was set
-// before the clock was set back.
+// paused reports whether a fold was put off. If the pause is longer than any that pauseFolds
+// sets, the clock was set back since, and the pause does not count.
 func (a *ages) paused(nowMS int64) bool {
 	return nowMS < a.notUntil && a.notUntil <= nowMS+foldHeld.Milliseconds()
 }
@@ -62,12 +63,13 @@ type policyCount struct {
 	series int
 }
 
-// A policyKind is what matters about a series: its rule, nil if it has none, whether its data can
-// be folded, or only removed, and whether its buckets keep percentiles.
+// A policyKind has the properties of a series that matter for folding: its rule (nil if it has
+// none), whether its data can be folded or only removed, and whether its buckets keep
+// percentiles.
 type policyKind struct {
 	rule     *retention.Rule
 	folds    bool
-	sketches bool // its buckets have sketches
+	sketches bool // its buckets have sketches, for percentiles
 }
 
 // border returns the time before which data of a step needs work.
@@ -100,9 +102,9 @@ func (s *Store) agesOf(f *openFile, book *retention.Book) *ages {
 	return a
 }
 
-// overdue estimates which share of a file's data is old enough for a coarser stage,
-// and for how long the oldest has been. all says that all of it has outlived its
-// last stage.
+// overdue estimates the share of a file's data that is old enough for a coarser
+// stage, and for how long the oldest data has been old enough. all reports whether
+// all data of the file has outlived its last stage.
 func (s *Store) overdue(f *openFile, book *retention.Book, nowMS int64) (share, lagMS float64, all bool) {
 	a := s.agesOf(f, book)
 	if a.paused(nowMS) {
@@ -125,9 +127,9 @@ func (s *Store) overdue(f *openFile, book *retention.Book, nowMS int64) (share, 
 	return due / total, lagMS, all
 }
 
-// nextFold returns files of one step whose data is to be folded together, since so large
-// a share of a file is old enough, or some has been for so long; nil if there are none. held,
-// if not nil, says which files are not to be folded yet.
+// nextFold returns files of one step that are to be folded together, nil if there are none. A
+// file is due if at least the share enough of its data is old enough, or if some data has
+// been old enough for late. held, if not nil, reports which files must not be folded yet.
 func (s *Store) nextFold(st *state, enough float64, late time.Duration, held func(st *state, files []*openFile, nowMS int64, gone bool) bool) []*openFile {
 	book := s.book()
 	if book == nil || len(book.Rules) == 0 {
@@ -170,14 +172,14 @@ func (s *Store) entangled(st *state, f *openFile) []*openFile {
 	return st.grow([]*openFile{f}, func(o, to *openFile) bool { return f.StepMS == 0 && (s.hides(o, to) || s.hides(to, o)) })
 }
 
-// HoldFolds waits until no fold of data in r is running, and keeps others from beginning until
-// release is called.
+// HoldFolds waits until no fold of data in r is running, and keeps new folds of such data from
+// beginning until release is called.
 func (s *Store) HoldFolds(ctx context.Context, r model.TimeRange) (release func(), err error) {
 	return s.holds.Hold(ctx, r)
 }
 
 // claim begins a fold of a file, and of the files that must be folded together with it, unless their
-// range is held. The fold sees what others write from then on, in memory or in further files.
+// range is held. The fold also sees data that is written after claim, in memory or in further files.
 func (s *Store) claim(f *openFile, book *retention.Book, now time.Time) (r model.TimeRange, ok bool) {
 	st := s.acquire()
 	defer s.release(st)
@@ -219,7 +221,7 @@ func (s *Store) fold(ctx context.Context, files []*openFile) error {
 	}
 	st, deletions := s.acquireWithDeletions()
 	defer s.release(st)
-	files = s.entangled(st, files[0]) // a checkpoint may have added some
+	files = s.entangled(st, files[0]) // a checkpoint may have added files
 	if r := s.foldRange(files, book, began); r.StartMS < claimed.StartMS || r.EndMS > claimed.EndMS {
 		return s.putOffFold(files, began)
 	}
@@ -259,9 +261,10 @@ func (s *Store) putOffFold(files []*openFile, now time.Time) error {
 	return nil
 }
 
-// replaceFolded installs what a fold has made, unless a deletion came meanwhile, which may divide a
-// bucket whose samples were present when they were read, or other rules than those of book, by
-// which more may have been folded than was claimed. Then the files are folded again, a little later.
+// replaceFolded installs the result of a fold, with two exceptions, in which the files are folded
+// again a little later. A deletion was logged during the fold: it may apply to some of the samples
+// that a new bucket has counted. Or the rules are no longer those of book: the fold may have used
+// rules by which more data is folded than it claimed.
 func (s *Store) replaceFolded(old, folded []*openFile, deletions uint64, book *retention.Book) (done bool, err error) {
 	s.cutting.Lock()
 	defer s.cutting.Unlock()
@@ -292,7 +295,7 @@ func (s *Store) newFolder(ctx context.Context, st *state, files []*openFile, cou
 	return folding.New(src, &s.place, counts, origin, sketches)
 }
 
-// foldSource says how a fold reads files, of one step.
+// foldSource returns how a fold reads the data of files of one step.
 func (s *Store) foldSource(ctx context.Context, st *state, files []*openFile, nowMS int64) folding.Source {
 	src := folding.Source{
 		StepMS: files[0].StepMS, NowMS: nowMS, Kind: s.kindInFiles, InMemory: st.inHeads,
@@ -362,7 +365,8 @@ func anySketches(files []*openFile) bool {
 	return slices.ContainsFunc(files, func(f *openFile) bool { return f.Sketches })
 }
 
-// bucketSources returns sources of a series' buckets. Those without any are left out.
+// bucketSources returns sources of a series' buckets. Files without buckets of the
+// series are left out.
 func (s *Store) bucketSources(st *state, id model.SeriesNumber, iters []*blockfile.Iter) (sources []*buckets.Source) {
 	for _, it := range iters {
 		file := it.File()
@@ -381,7 +385,8 @@ func (s *Store) read(ctx context.Context, st *state, nowMS int64, id model.Serie
 	return s.readStored(ctx, st, nowMS, id, kind, o)
 }
 
-// readStored is like read, with data that other rules may show again.
+// readStored is like read, but includes data that the current policy hides and
+// that other rules may show again.
 func (s *Store) readStored(ctx context.Context, st *state, nowMS int64, id model.SeriesNumber, kind model.Kind, o store.ReadOptions) store.Cursor {
 	if !st.buckets && o.Buckets != store.BucketsOnly || o.Buckets == store.WithoutBuckets {
 		return s.readSamples(ctx, st, nowMS, id, kind, o)
@@ -415,7 +420,7 @@ func (s *Store) readStored(ctx context.Context, st *state, nowMS int64, id model
 	})
 }
 
-// readSamples is read without buckets.
+// readSamples is like read, but reads no buckets.
 func (s *Store) readSamples(ctx context.Context, st *state, nowMS int64, id model.SeriesNumber, kind model.Kind, o store.ReadOptions) store.Cursor {
 	return o.Stages.Note(s.cursors.Read(ctx, &st.layers, nowMS, id, kind, o))
 }

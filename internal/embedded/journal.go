@@ -23,7 +23,7 @@ var _ downsample.Journal = (*Store)(nil)
 // journal tells other packages about the samples in the log.
 type journal struct {
 	downsample.LogNotes
-	values *catalogue.Values // which take changes on a full disk, and while the store is closed
+	values *catalogue.Values // accepts changes on a full disk, and while the store is closed
 }
 
 // openJournal reads the hours that an earlier start has found and that are not noted yet.

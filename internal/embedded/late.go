@@ -53,9 +53,10 @@ func (s *Store) isLate(id model.SeriesNumber, ms, nowMS int64) bool {
 	return rule != nil && ms < rule.Stages.SamplesFromMS(nowMS)
 }
 
-// lateOf returns the current time twice if some samples of a head were old enough for a coarser
-// stage when they arrived, or may have been by rules that are not known here, else none. Those that
-// a start found in the log count as having arrived then.
+// lateOf returns the current time as both first and last if samples of a head arrived late, or may
+// have arrived late by rules that are not known here; otherwise nothing. A sample is late if it was
+// old enough for a coarser stage when it arrived. Samples that a start found in the log count as
+// having arrived at that start.
 func (s *Store) lateOf(sw *swap) (late blockfile.Late) {
 	held := s.policies.unknown || sw.late
 	if !held && len(s.lateRules()) > 0 {
@@ -80,11 +81,11 @@ func lateIn(files []*openFile) (late blockfile.Late) {
 	return late
 }
 
-// heldBack reports whether files are not to be folded yet. gone says that a fold would only remove
-// them. Just after a start, and after a change of the rules, everything waits; for the latter only
-// while there is room for writes. Samples that may be sent again wait until LateHold after the last
-// late ones, but no longer than twice LateHold after the first ones, and not if the disk might
-// otherwise get too full for the fold.
+// heldBack reports whether files must not be folded yet. gone means that a fold would only remove
+// them. Just after a start, everything waits. After a change of the rules, everything waits as long
+// as the disk has room for writes. Samples that may be sent again wait for LateHold after the last
+// late sample, but at most twice LateHold after the first one, and do not wait if the disk might
+// otherwise become too full for the fold.
 func (s *Store) heldBack(st *state, files []*openFile, nowMS int64, gone bool) bool {
 	if s.justOpened(nowMS) || s.rulesJustChanged(nowMS) && !s.roomIsShort(st, nil) {
 		return true
@@ -94,9 +95,9 @@ func (s *Store) heldBack(st *state, files []*openFile, nowMS int64, gone bool) b
 	return held && !s.roomIsShort(st, files)
 }
 
-// openedHold is how long after a start the merger folds nothing, and nothing that expires is
-// removed. Clients may have waited with samples while the server was down, for any time, and the
-// clock may be wrong until the machine has asked others for the time.
+// openedHold is how long after a start the merger folds nothing, and no expired data is removed.
+// Clients may have kept samples for as long as the server was down, and the clock may be wrong
+// until the machine has synchronised it.
 const openedHold = 10 * time.Minute
 
 // justOpened reports whether the store was opened so recently that nothing old is folded or removed.
@@ -123,19 +124,19 @@ func (s *Store) noteRules(book *retention.Book, nowMS int64) {
 func (s *Store) expiredMS() int64 {
 	nowMS := s.now().UnixMilli()
 	if s.justOpened(nowMS) {
-		return 0 // in 1970: what a wrong clock takes for expired stays
+		return 0 // nothing has expired: the clock may be wrong
 	}
 	return nowMS
 }
 
-// within reports whether a time is less than a span ago. The clock may have been set back
-// meanwhile: a time further ahead than the span says nothing.
+// within reports whether sinceMS is less than spanMS ago. A time in the future, after the
+// clock was set back, also counts, unless it is further ahead than spanMS.
 func within(nowMS, sinceMS, spanMS int64) bool {
 	return nowMS-sinceMS < spanMS && sinceMS-nowMS < spanMS
 }
 
-// roomIsShort reports whether files, if they grow by as much as they have, cannot be folded on
-// this disk. merging must be held.
+// roomIsShort reports whether the disk could no longer hold the output of a fold once the
+// files have doubled in size. merging must be held.
 func (s *Store) roomIsShort(st *state, files []*openFile) bool {
 	free, known := s.disk.FreeSpace()
 	return known && free < 3*mergedSize(st, files)+s.cfg.MinFreeBytes

@@ -47,8 +47,8 @@ func (s *Store) merger(ctx context.Context) {
 // askMerge wakes the merger.
 func (s *Store) askMerge() { notify.Wake(s.filesChanged) }
 
-// maintain removes files of which nothing is left, then merges files until no merge
-// is due that fits the disk.
+// maintain removes files without valid samples, then merges files until no due
+// merge fits the disk.
 func (s *Store) maintain(ctx context.Context) error {
 	s.merging.Lock()
 	defer s.merging.Unlock()
@@ -66,7 +66,7 @@ func (s *Store) maintain(ctx context.Context) error {
 		err := rewrite(ctx, files)
 		switch {
 		case err == nil:
-		case anyDamaged(files): // merges leave them alone from now on
+		case anyDamaged(files): // later merges leave damaged files alone
 			s.metrics.mergeFailures.Inc()
 			s.logger.Error("a merge found a damaged file and was stopped; other merges continue", "error", err)
 		case errors.As(err, new(*spaceError)):
@@ -117,9 +117,9 @@ func (s *Store) nextMerge(st *state) []*openFile {
 
 // Compact writes everything in memory to files, folds samples that are old enough for a
 // coarser stage, merges each partition into one file, and frees the space that the log keeps
-// for reuse. The store takes reads and writes meanwhile. Compact leaves out merges that do
-// not fit the disk or meet damage, and returns an error that names them. Without damage that is a
-// *store.UnavailableError, as on a full disk, or if it leaves out folds just after a start.
+// for reuse. The store takes reads and writes meanwhile. Compact leaves out merges that do not
+// fit the disk or meet damage, and folds just after a start, and returns an error that names
+// them. The error is a *store.UnavailableError if there is no damage.
 func (s *Store) Compact(ctx context.Context) error {
 	if err := s.log.CheckOpen(ctx); err != nil {
 		return err
@@ -170,8 +170,9 @@ func (s *Store) compact(ctx context.Context) error {
 	return left
 }
 
-// foldEverything folds what is old enough, however little of a file that is. left is what it leaves
-// out for damage or lack of space, or just after a start.
+// foldEverything folds all data that is old enough, even if that is a small part of a file. left is
+// an error for the folds that it leaves out, because of damage or lack of space, or just after a
+// start.
 func (s *Store) foldEverything(ctx context.Context) (left, err error) {
 	for {
 		st := s.acquire()
@@ -210,7 +211,7 @@ func (s *Store) compactGroup(ctx context.Context, group []*openFile, todo map[ui
 		delete(todo, f.Number)
 	}
 	if anyDamaged(group) {
-		return nil // merges leave these alone, see due
+		return nil // merges leave damaged files alone, see due
 	}
 	if err := s.spaceToMerge(st, group); err != nil {
 		return err
@@ -257,7 +258,7 @@ func (s *Store) unmerged(todo map[uint64]bool) [][]*openFile {
 func (s *Store) merge(ctx context.Context, files []*openFile) error {
 	began := s.now()
 	s.logger.Debug("merge begins", "files", len(files))
-	if _, err := s.awaitDeletions(); err != nil { // so that no work is done that replace could not install
+	if _, err := s.awaitDeletions(); err != nil { // before the merge: otherwise its work would be lost if replace could not install it
 		return err
 	}
 	st, deletions := s.acquireWithDeletions()
@@ -297,16 +298,16 @@ func (s *Store) merge(ctx context.Context, files []*openFile) error {
 	return nil
 }
 
-// acquireWithDeletions returns the current state and the sequence up to which it
-// knows deletions.
+// acquireWithDeletions returns the current state and the sequence of the last
+// deletion that the state includes.
 func (s *Store) acquireWithDeletions() (*state, uint64) {
 	s.order.Lock()
 	defer s.order.Unlock()
 	return s.acquire(), s.order.deletions
 }
 
-// partitionsIn counts the samples of each partition. Only files of several are
-// read.
+// partitionsIn counts the samples of each partition. It reads only files with
+// samples of several partitions.
 func (s *Store) partitionsIn(ctx context.Context, files []*openFile) (partition.Counts, error) {
 	var counts partition.Counts
 	for _, f := range files {
@@ -346,7 +347,7 @@ func (s *Store) mergeSeries(ctx context.Context, st *state, files []*openFile, o
 		}
 		c := s.cursors.Read(ctx, &st.layers, s.expiredMS(), id, kind, store.ReadOptions{Range: model.AllTime, Stale: true})
 		g.Begin(id, kind)
-		err := c.OpenFiles(iters, beneath.Contains(uint32(id))) // expired ones hide those in files that do not take part
+		err := c.OpenFiles(iters, beneath.Contains(uint32(id))) // expired samples hide older ones in files that are not merged
 		if err == nil {
 			err = gatherAll(c, &g)
 		}
@@ -398,9 +399,9 @@ func (s *Store) replace(old, merged []*openFile) error {
 }
 
 // awaitDeletions waits until the deletions that merged files may have applied are durable in the log,
-// and returns the last sequence of them. Otherwise a kill or a power cut could lose the log record of
-// one: its samples in files would be gone, those that the log brings back would be there. While the
-// disk is full it does not wait, because merges give space back.
+// and returns the sequence of the last one. Otherwise a kill or a power cut could lose the log record
+// of a deletion after a merge has removed its samples from files; samples that the replay of the log
+// restores would then reappear. It does not wait while the disk is full, because merges free space.
 func (s *Store) awaitDeletions() (last uint64, err error) {
 	s.order.Lock()
 	last, s.order.unsynced = s.order.deletions, s.undurable()
@@ -474,7 +475,7 @@ func (s *Store) install(gone map[*openFile]bool, merged []*openFile) {
 	})
 }
 
-// lost returns the series that old files had and new ones have not.
+// lost returns the series that are in the old files but not in the new ones.
 func lost(old, merged []*openFile) *roaring.Bitmap {
 	ids := roaring.New()
 	for _, f := range old {
@@ -486,8 +487,8 @@ func lost(old, merged []*openFile) *roaring.Bitmap {
 	return ids
 }
 
-// dropDead removes the files whose samples are all deleted, or have expired and hide none in files
-// that stay. Unlike a merge, that takes no space.
+// dropDead removes files whose samples are all deleted, or have all expired and hide no samples in
+// remaining files. Unlike a merge, this needs no disk space.
 func (s *Store) dropDead() error {
 	nowMS := s.expiredMS()
 	st := s.acquire()

@@ -41,7 +41,7 @@ func OpenToRead(disk vfs.FS, dir string, cfg Config, o Options) (*Store, error) 
 	}
 	s := newStore(disk, dir, cfg, o)
 	s.log.ReadOnly("the store was opened for reading only")
-	s.opened = time.Time{} // nothing is removed, so series that have expired need not be listed
+	s.opened = time.Time{} // nothing is removed, so openedHold does not apply, and expired series need not be listed
 	if err := s.openToRead(); err != nil {
 		return nil, errors.Join(catalogue.Damage(err, s.path(datadir.Catalogue)), s.undo())
 	}
@@ -129,7 +129,7 @@ func newStore(fs vfs.FS, dir string, cfg Config, o Options) *Store {
 	}
 	s.policies.shelf, s.policies.unknown = o.Book, o.RulesUnknown
 	s.opened = s.now()
-	s.rulesSeen, s.rulesChangedMS = s.book(), s.opened.UnixMilli() // the last run may have had others
+	s.rulesSeen, s.rulesChangedMS = s.book(), s.opened.UnixMilli() // the rules may have been different in the last run
 	s.growth.Begin(s.now())
 	s.memory = machine.Memory()
 	s.diskRoom.Store(math.MaxInt64)
@@ -149,7 +149,7 @@ func (s *Store) useCatalogue() {
 	s.values = catalogue.NewValues(s.catalogue, catalogue.ValueOptions{Check: s.log.CheckOpen, Writable: s.log.Durable, Now: s.now})
 }
 
-// undo releases what a failed open has taken.
+// undo releases the resources of a failed open.
 func (s *Store) undo() error {
 	var errs []error
 	for _, f := range s.current.files {
@@ -213,9 +213,10 @@ func (s *Store) open(o Options) error {
 }
 
 // saveLogBegun saves where the log of a new store begins, so that a copy of the directory
-// without the log is not taken for a store without samples. Checkpoints do so later.
+// without the log is not taken for a store without samples. Later, checkpoints save
+// it.
 func (s *Store) saveLogBegun() error {
-	first, err := s.log.Current().Rotate() // nothing is in it: that is where it begins
+	first, err := s.log.Current().Rotate() // the log is still empty, so it begins with this segment
 	if err != nil {
 		return err
 	}
@@ -264,7 +265,7 @@ func (s *Store) openDir() error {
 // syncBlocks makes the names of new block files durable.
 func (s *Store) syncBlocks() error { return safefile.SyncDir(s.fs, s.path(datadir.Blocks)) }
 
-// openFiles opens what the manifest names.
+// openFiles opens the files that the manifest names.
 func (s *Store) openFiles() error {
 	manifest, err := s.catalogue.Files()
 	if err != nil {

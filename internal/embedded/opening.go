@@ -40,7 +40,8 @@ const (
 	openingLogUntil    = 99
 )
 
-// set records that n of all is done in a stage that extends from one percentage to another.
+// set records that n of all units of a stage are done. The stage takes the progress from
+// one percentage to another.
 func (o *Opening) set(stage *string, from, until, n, all int64) {
 	if o == nil {
 		return
@@ -59,8 +60,8 @@ func (o *Opening) log(read, size int64) {
 	o.set(&openingLog, openingSeriesUntil, openingLogUntil, read, size)
 }
 
-// failed says why the opening does not continue, in words that anyone may read: the health status
-// is public. The next stage replaces them.
+// failed records why the opening does not continue. The text must be fit for anyone to read,
+// because the health status is public. The next stage replaces it.
 func (o *Opening) failed(err error) {
 	stage := &openingFails
 	if wal.NoSpace(err) {

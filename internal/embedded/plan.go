@@ -19,7 +19,8 @@ import (
 const sparse = math.MaxInt64
 
 // mergeFilesMax bounds the files of one merge, each of which takes a page of
-// memory, unless merge_files is greater, or others lie between them.
+// memory. A merge has more files if merge_files is greater, or if closure adds
+// files.
 const mergeFilesMax = 128
 
 // A group is files that are merged with each other: of samples, or of buckets of one
@@ -133,9 +134,9 @@ func sizeOf(files []*openFile) (n int64) {
 	return n
 }
 
-// grow returns files, and those of st that belong to a file that it returns, oldest first. A file
-// may only belong to others of its time. Each two files are looked at once, so that a chain of many
-// does not take long.
+// grow returns files and, repeatedly, those of st that belong to a returned file, oldest first. A
+// file may belong only to files whose time ranges overlap its own. grow compares each pair of files
+// at most once, so that a long chain of files does not take long.
 func (st *state) grow(files []*openFile, belongs func(f, to *openFile) bool) []*openFile {
 	in, found := asSet(files), slices.Clone(files)
 	left := slices.DeleteFunc(slices.Clone(st.files), func(f *openFile) bool { return in[f] })
@@ -156,22 +157,24 @@ func (st *state) grow(files []*openFile, belongs func(f, to *openFile) bool) []*
 }
 
 // closure adds the files that must be merged with the given ones. A merge makes
-// all its samples as new as its newest file. An older sample must not become
-// newer than one of its series and time in a file that is left out.
+// all its samples as new as its newest file. An older sample must not thereby
+// become newer than a sample of the same series and time in a file that is not
+// merged.
 func (s *Store) closure(st *state, files []*openFile) []*openFile {
 	newest, _ := extent(files)
 	return st.grow(files, func(f, to *openFile) bool { return f.Sequence <= newest && s.hides(f, to) })
 }
 
-// beneath adds the files with older samples that expired ones in files may hide. Only if all of
-// these are merged together can expired samples be dropped.
+// beneath adds the files with older samples that expired samples in files may hide. Expired
+// samples can be dropped only if all these files are merged together.
 func (s *Store) beneath(st *state, files []*openFile) []*openFile {
 	return st.grow(files, func(f, to *openFile) bool { return s.hides(to, f) })
 }
 
 // hides reports whether f may have samples, or buckets of one step, of the same series and time
-// as the older file o. Files of one sequence have none in common: they were written by one merge
-// or checkpoint, or closure has kept them apart. Newer buckets may replace those sent before.
+// as the older file o. Files of one sequence never share a series and time: they were written by
+// one merge or checkpoint, or closure has kept them apart. Newer buckets may replace those of
+// samples that were sent before.
 func (s *Store) hides(f, o *openFile) bool {
 	return f.StepMS == o.StepMS && o.Sequence < f.Sequence && o.Range().Overlaps(f.Range()) && o.Series.Intersects(f.Series) &&
 		s.spanned(o).Intersects(s.spanned(f))
@@ -197,7 +200,7 @@ func asSet(files []*openFile) map[*openFile]bool {
 
 const (
 	// deletedShare is the share of a file's samples, estimated, from which a
-	// file is rewritten to give back the space of deleted samples.
+	// file is rewritten to free the space of deleted samples.
 	deletedShare = 0.05
 
 	// deletionsMax is the number of deletions from which a file is rewritten
@@ -206,15 +209,16 @@ const (
 )
 
 // mostlyDeleted estimates whether deletions hide enough of a file to rewrite it.
-// Smaller ones wait for the next merge, so that a stream of small deletes does
-// not rewrite everything again and again.
+// Smaller deletions wait for the next merge, so that a stream of small deletes
+// does not rewrite everything repeatedly.
 func (st *state) mostlyDeleted(f *openFile) bool {
 	left, n := st.left(f)
 	return left <= 1-deletedShare || n >= deletionsMax
 }
 
-// left estimates the share of f's samples that deletions leave, and counts the
-// deletions. Those that overlap are taken as independent of each other.
+// left estimates the share of f's samples that remain after deletions, and
+// counts the deletions. It treats overlapping deletions as independent of each
+// other.
 func (st *state) left(f *openFile) (share float64, n int) {
 	share = 1
 	for _, d := range st.deletions() {
@@ -229,8 +233,8 @@ func (st *state) left(f *openFile) (share float64, n int) {
 	return share, n
 }
 
-// allDeleted reports whether deletions hide every sample of f, but for those of
-// series that are gone for good.
+// allDeleted reports whether deletions hide every sample of f, apart from
+// samples of forgotten series.
 func (s *Store) allDeleted(st *state, f *openFile) bool {
 	rest := f.Series
 	for _, d := range st.deletions() {

@@ -8,8 +8,8 @@ import (
 	"varve/internal/store"
 )
 
-// policies knows the policy of each series that was asked for, since rules are matched
-// by patterns.
+// policies caches the policy of each series that was looked up, because matching the
+// patterns of rules takes long.
 type policies struct {
 	shelf   *retention.Shelf // nil = there are none
 	unknown bool             // see Options.RulesUnknown
@@ -77,7 +77,7 @@ func (p *policies) forget() {
 	p.byID = nil
 }
 
-// keptRange leaves out of r what has outlived the last stage of a policy.
+// keptRange returns r without the time before the last stage of a policy.
 func keptRange(p retention.Policy, r model.TimeRange, nowMS int64) model.TimeRange {
 	if p.Rule != nil {
 		r.StartMS = max(r.StartMS, p.Rule.Stages.OldestMS(nowMS))

@@ -33,7 +33,7 @@ func (s *Store) openSeries() error {
 	}()
 	s.series.Expect(s.catalogue.Meta.NextSeries)
 	var rows []seriesRow
-	bytes := 0 // of their keys
+	bytes := 0 // bytes of their keys
 	err := s.catalogue.Series(func(d record.Definition, series model.Series) {
 		s.series.Restore(d)
 		bytes += len(d.Key)
@@ -55,8 +55,8 @@ type seriesRow struct {
 	series model.Series
 }
 
-// replay brings what the log holds beyond the files into the active head. One
-// goroutine reads and decodes, another applies.
+// replay loads the records of the log that are not in files into the active
+// head. One goroutine reads and decodes them, another applies them.
 func (s *Store) replay() error {
 	began := time.Now()
 	r := &replayer{store: s, steps: make(chan *replayStep, replayAhead), used: make(chan *replayStep, replayAhead)}

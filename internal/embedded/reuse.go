@@ -6,8 +6,8 @@ import (
 	"varve/internal/model"
 )
 
-// vacated are ids that nothing durable and nothing in memory names, but for
-// readers that hold the state of that time, or an older one.
+// vacated are ids that nothing durable and nothing in memory refers to, except
+// readers that hold the state of that time or an older state.
 type vacated struct {
 	ids   *roaring.Bitmap
 	state uint64
@@ -39,14 +39,15 @@ func (s *Store) reuseIDs() {
 	if s.vacated = v; v == nil {
 		return
 	}
-	// Files may keep the same ids for years. Then the ids after them have their turn.
+	// Files may keep the same ids for years. The next search then covers the ids
+	// after them.
 	if s.vacantFrom = 0; v.ids.GetCardinality() < fewVacant {
 		s.vacantFrom = next
 	}
 }
 
-// fewVacant is the number of usable ids that makes another search of the same ids worthwhile: low
-// ids are given out first, since pages that are in use have room for them.
+// fewVacant is the number of free ids that makes another search from the lowest id worthwhile.
+// Low ids are given out first, because pages that are in use have room for them.
 const fewVacant = 1 << 20
 
 // oldestState returns the number of the oldest state that is held.
@@ -60,8 +61,9 @@ func (s *Store) oldestState() uint64 {
 	return oldest
 }
 
-// vacantIDs returns ids of forgotten series that only readers may know, nil if none
-// are needed. It looks from one id on, and says where to look next.
+// vacantIDs returns ids of forgotten series that only readers may still use, nil if
+// none are needed. It searches upwards from an id, and returns where the next
+// search begins.
 func (s *Store) vacantIDs(from model.SeriesNumber) (v *vacated, next model.SeriesNumber) {
 	ids, next := s.series.Vacant(from)
 	if ids == nil {

@@ -36,8 +36,8 @@ func salvageLog(fs vfs.FS, dir string, o offline.RepairOptions) (offline.Salvage
 	return salvaged, errors.Join(s.checkpoint(), s.Close())
 }
 
-// logSalvage lets a replay continue after damage, and counts what is lost. Nil
-// lets it end there.
+// A logSalvage lets a replay continue after damage, and counts what is lost.
+// With nil, damage ends the replay.
 type logSalvage struct {
 	stats    wal.ReplayStats
 	unusable int64 // records that are whole but name unknown series
@@ -56,7 +56,7 @@ func (l *logSalvage) done(stats wal.ReplayStats) {
 	}
 }
 
-// keep reports whether a record that could not be decoded completely is used as far as possible.
+// keep reports whether the readable part of an incompletely decoded record is used.
 func (l *logSalvage) keep(series *registry.Registry, step *replayStep) bool {
 	if l == nil {
 		return false

@@ -76,8 +76,8 @@ func (v *view) yieldOne(id model.SeriesNumber, yield func(store.Series, error) b
 	return !ok || yield(store.Series{Ref: store.Ref(id), Series: series}, nil)
 }
 
-// A sorted series is what is held of one of some metric while these are sorted: 24
-// bytes, where a store.Series takes 56.
+// A sorted holds what is needed of a series while the series of a metric are
+// sorted: 24 bytes, where a store.Series takes 56.
 type sorted struct {
 	tags model.Tags
 	id   model.SeriesNumber
@@ -92,7 +92,7 @@ func (v *view) yieldInOrder(ctx context.Context, ids *roaring.Bitmap, metric str
 			return err
 		}
 		id := model.SeriesNumber(it.Next())
-		if s, ok := v.store.series.Series(id); ok { // else forgotten meanwhile
+		if s, ok := v.store.series.Series(id); ok { // otherwise the series was forgotten meanwhile
 			all = append(all, sorted{s.Tags, id, s.Type.Kind()})
 		}
 	}

@@ -33,12 +33,13 @@ func (s *Store) newLog(o Options) {
 	s.order.Mutex, s.refs = &s.log.Order, s.log.Refs()
 }
 
-// lookAtSpace refuses writes or accepts them again, and sets how large heads may become.
+// lookAtSpace refuses or accepts writes depending on the free disk space, and sets how
+// large heads may become.
 func (s *Store) lookAtSpace() {
 	s.lookAtRoom()
 	s.askIfLarge()
 	if s.log.LookAtSpace(s.reopenLog) {
-		s.askCheckpoint() // for what could not be written, and what the failed log lost
+		s.askCheckpoint() // writes what an earlier checkpoint could not write, and what the failed log has lost
 	}
 }
 
@@ -53,10 +54,11 @@ func (s *Store) lookAtRoom() {
 
 // reopenLog puts a new log in the place of one that failed for lack of space.
 //
-// The batch that failed may be in memory and not in the log: its samples may or may not
-// survive, but series that it introduced count as logged, so all that no checkpoint has
-// written yet are logged again. So are deletions that failed: series may have been
-// forgotten because of them, and may be created again under other ids.
+// The failed batch may be in memory but not in the log. Its samples may or may not
+// survive, but the series that it introduced count as logged. So all series that no
+// checkpoint has written yet are logged again. Failed deletions are logged again too,
+// because series may have been forgotten because of them, and may be created again
+// under other ids.
 func (s *Store) reopenLog() error {
 	s.checkpointing.Lock()
 	defer s.checkpointing.Unlock()
@@ -72,8 +74,9 @@ func (s *Store) beginLog(first wal.Segment) (writelog.Entry, error) {
 	define := s.order.define
 	if s.pending != nil {
 		define = append(s.pending.define[:len(s.pending.define):len(s.pending.define)], define...)
-		// The old log may have numbered segments that it never wrote; the
-		// new one has their numbers, and what is newer than the pending head.
+		// The old log may have numbered segments that it never wrote. The new
+		// log reuses their numbers, and has what is newer than the pending
+		// head.
 		s.pending.log = min(s.pending.log, first)
 	}
 	logged, _ := s.log.AppendBatch(record.TypeBatch, nil, define, nil)
@@ -100,9 +103,9 @@ func (s *Store) orFull(err error) error {
 // A spaceError means that a merge does not fit the disk.
 type spaceError struct {
 	files      int
-	need, free units.Bytes // need of 0: it was more than estimated
+	need, free units.Bytes // need = 0: the merge needs more than estimated
 	reserve    units.Bytes
-	key        string // of the setting that asks for the reserve
+	key        string // the setting that requires the reserve
 }
 
 func (e *spaceError) Error() string {

@@ -37,8 +37,8 @@ type state struct {
 	refs int // guarded by Store.mu
 }
 
-// deletions returns those that some file or frozen has not applied. A reader that also examines the
-// heads does that first.
+// deletions returns the deletions that some file or frozen has not applied. A reader that also
+// reads the heads must read them before it calls deletions.
 func (st *state) deletions() []*record.Deletion { return st.hiding.Load().List() }
 
 func (st *state) setDeletions(list []*record.Deletion) { st.hiding.Store(overlay.NewDeletions(list)) }
@@ -68,12 +68,12 @@ type openFile struct {
 	refs    int  // guarded by Store.mu
 	dropped bool // guarded by Store.mu: remove the file when refs gets 0
 
-	damage  atomic.Pointer[store.CorruptionError] // the first that was met
+	damage  atomic.Pointer[store.CorruptionError] // the first damage that was found
 	spanned atomic.Pointer[partition.Span]        // its partitions, nil until they are asked for
 	outgrew bool                                  // a merge of it took more space than estimated; guarded by Store.merging
 	ages    ages                                  // when its data is to be folded; guarded by Store.merging
 
-	expiry expiry.Series // guarded by Store.expiry, but for what is known to have expired
+	expiry expiry.Series // guarded by Store.expiry, except for the set of expired series
 }
 
 func sortFiles(files []*openFile) {
@@ -173,7 +173,7 @@ func (st *state) needed(d *record.Deletion) bool {
 	return slices.ContainsFunc(st.files, func(f *openFile) bool { return concerns(d, f.File) })
 }
 
-// concerns reports whether d hides samples of f.
+// concerns reports whether d may hide samples of f.
 func concerns(d *record.Deletion, f *blockfile.File) bool {
 	return d.Sequence > f.Deletions && d.Range.Overlaps(f.Range()) && d.IDs.Intersects(f.Series)
 }

@@ -48,12 +48,12 @@ type Options struct {
 	// kept. nil = as they were sent, forever.
 	Book *retention.Shelf
 
-	// RulesUnknown says that a server of this store may have a Book although there is none here. So
-	// all samples that are written count as late: see late.go.
+	// RulesUnknown means that a server of this store may have a Book that this process does not
+	// know. So all written samples count as late: see late.go.
 	RulesUnknown bool
 
 	salvage *logSalvage // nil = damage to the log is an error
-	held    bool        // Store.merging is locked from the start: a test merges by itself
+	held    bool        // Store.merging is locked from the start: a test calls merges itself
 
 	// Fatal is called when the catalogue cannot be written any more. It must
 	// not return: end the process. nil = panic. Whatever was acknowledged is in
@@ -100,8 +100,8 @@ type Store struct {
 	checkpointing sync.Mutex
 	pending       *swap // a checkpoint that failed half way; guarded by checkpointing
 
-	vacated    *vacated           // ids that are soon given again; guarded by checkpointing
-	vacantFrom model.SeriesNumber // where to look for more; guarded by checkpointing
+	vacated    *vacated           // ids that will be reused soon; guarded by checkpointing
+	vacantFrom model.SeriesNumber // where the next search for such ids begins; guarded by checkpointing
 
 	merging        sync.Mutex
 	mergesWait     bool            // merges wait for space, and that was logged; guarded by merging
@@ -148,8 +148,8 @@ type Store struct {
 	active      atomic.Pointer[head.Head] // changed under order
 	frozenBytes atomic.Int64
 
-	// frozenRecords is the number of series that the frozen head has room for. It decides how large heads
-	// may become, with the memory of the machine, and with diskRoom: see means.
+	// frozenRecords is the number of series that the frozen head has room for. Together with the memory
+	// of the machine and diskRoom, it determines how large heads may become: see means.
 	frozenRecords atomic.Int64
 	memory        int64
 	diskRoom      atomic.Int64
@@ -186,8 +186,8 @@ func (s *Store) Healthy() error {
 	return nil
 }
 
-// SeriesBytes implements store.Appender. A name that is not in the index yet counts as
-// the most that it can take there.
+// SeriesBytes implements store.Appender. A name that is not in the index yet counts
+// with the most memory that it can take there.
 func (s *Store) SeriesBytes() int64 {
 	all, unlogged := s.series.Bytes()
 	return all + unlogged + s.index.Bytes()

@@ -21,7 +21,7 @@ func (s *Store) View(ctx context.Context) (store.View, error) {
 type view struct {
 	store *Store
 	state *state
-	nowMS int64 // samples that have expired by then are not visible
+	nowMS int64 // samples that have expired by this time are not visible
 	life  store.Lifetime
 }
 
@@ -68,7 +68,7 @@ func (st *state) within(ids *roaring.Bitmap, r model.TimeRange) {
 	ids.And(near)
 }
 
-// fewSeries is the number of series up to which they are looked up one by one. That allocates less
+// fewSeries is the largest number of series that within looks up one by one, which allocates less
 // than sets do.
 const fewSeries = 16
 
