@@ -35,8 +35,8 @@ type Query struct {
 
 // A Cursor reads a series of which some samples were folded into buckets. It
 // implements [store.Cursor].
-// Up to the last instant of the buckets it merges both by time. What follows is passed through, so
-// that statistics of chunks can be used there.
+// Up to the last instant of the buckets it merges both by time. Later samples are passed through
+// unmerged, so that statistics of chunks can be used there.
 type Cursor struct {
 	q Query
 	*memory
@@ -54,12 +54,12 @@ type Cursor struct {
 	out    model.Columns
 	runs   []model.Stats
 	shown  store.Buckets     // a run of buckets
-	whole  []model.Aggregate // that samples of out stand for, if that is asked for
+	whole  []model.Aggregate // the aggregates that samples of out stand for, if the caller asked for them
 	bytes  int               // of sketches in the block
 	result store.Block
 }
 
-// memory is what cursors use one after the other.
+// memory has buffers that one cursor after another uses.
 type memory struct {
 	reader  Reader
 	buckets store.Buckets
@@ -309,8 +309,8 @@ func (c *Cursor) fill() (err error) {
 	return err
 }
 
-// lowest says whether a bucket comes next, a sample, or a bucket with a sample at its
-// very beginning, which is added to it.
+// lowest reports what comes next: a bucket, a sample, or both, if the sample is at
+// the very beginning of the bucket and so is added to it.
 func (c *Cursor) lowest() (bucket, sample bool) {
 	switch {
 	case c.block == nil:
@@ -332,7 +332,8 @@ func (c *Cursor) summarizes() bool {
 	return s != nil && c.q.Options.Limit == 0 && s.Needs&model.StatFirst == 0 && lastInstant(c.next.StartMS, c.next.StepMS) <= s.Final(c.next.StartMS)
 }
 
-// take takes the next bucket, those with the same beginning, and the sample there.
+// take takes the next bucket, all other buckets with the same beginning, and the
+// sample there.
 func (c *Cursor) take(run, sample bool) error {
 	b := c.next
 	for {
@@ -342,7 +343,7 @@ func (c *Cursor) take(run, sample bool) error {
 		if !c.more || c.next.StartMS != b.StartMS {
 			break
 		}
-		b.Merge(c.next.Aggregate) // of a narrower one
+		b.Merge(c.next.Aggregate) // a narrower bucket
 	}
 	if sample {
 		if b.Count == 1 && b.LastMS == c.block.Times[c.at] { // sent again: the newer one is valid

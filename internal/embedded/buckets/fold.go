@@ -34,8 +34,8 @@ type Task struct {
 	Plan   retention.Plan
 	StepMS int64 // of the data, 0 for samples
 
-	// SlotMS, if not 0, is the intended distance of samples: of several in one slot the last one
-	// counts.
+	// SlotMS, if not 0, is the intended distance of samples: of several samples in one slot, the
+	// last one counts.
 	SlotMS int64
 
 	Sketches bool // buckets that are made have one
@@ -55,8 +55,8 @@ func (f *Fold) Begin(t Task) {
 	f.open, f.pending, f.span, f.slotMS = store.Bucket{}, sample{}, -1, math.MinInt64
 }
 
-// Run returns the end of the run of times from one on that are in the same span of the
-// plan: Keeps says the same of all of them.
+// Run returns the end of the run of times, beginning with index from, that are in the
+// same span of the plan: Keeps gives the same answer for all of them.
 func (f *Fold) Run(times []int64, from int) int {
 	f.seek(times[from])
 	if f.span+1 == len(f.Plan) || times[len(times)-1] < f.Plan[f.span+1].FromMS {
@@ -74,9 +74,9 @@ func (f *Fold) seek(ms int64) {
 	}
 }
 
-// Keeps reports whether n samples or buckets from a time on, of one run, stay as they are. If not,
-// the caller passes them to Samples or Bucket, unless they are older than the plan: such data Keeps
-// counts as gone.
+// Keeps reports whether n samples or buckets of one run, beginning at ms, stay as they are. If they
+// do not, the caller passes them to Samples or Bucket, unless they are older than the plan: Keeps
+// counts such data as gone.
 func (f *Fold) Keeps(ms int64, n int) (stays, goes bool) {
 	f.seek(ms)
 	if f.span < 0 {
@@ -110,7 +110,7 @@ func (f *Fold) Samples(kind model.Kind, times []int64, values []uint64) error {
 	return nil
 }
 
-// slot records where the slot ends that ms is in. Most often that is the slot after the previous
+// slot records the end of the slot that contains ms. Mostly this is the slot after the previous
 // one.
 func (f *Fold) slot(ms int64) {
 	if next := f.slotMS + f.SlotMS; f.slotMS < ms && ms <= next && f.slotMS != math.MinInt64 {
@@ -202,7 +202,7 @@ func tidy(a model.Aggregate) float64 {
 		return a.Sum
 	}
 	n, most := float64(a.Count), max(math.Abs(a.Min), math.Abs(a.Max))
-	apart := n * n * most * 0x1p-53 * tidyMargin // of decimal numbers, to tell them apart
+	apart := n * n * most * 0x1p-53 * tidyMargin // least distance of two decimal numbers that can be told apart
 	for digits, scale := 0, 1.0; digits <= tidyDigits && 1/scale > apart; digits, scale = digits+1, scale*10 {
 		near := math.RoundToEven(a.Sum*scale) / scale
 		if math.Abs(near-a.Sum) <= apart/tidyMargin {

@@ -14,7 +14,7 @@ import (
 type Source struct {
 	Iter      *blockfile.Iter
 	StepMS    int64
-	Deletions []model.TimeRange // which the file has not applied to the series
+	Deletions []model.TimeRange // ranges of deletions of the series that the file has not applied
 
 	cols     model.Aggregates
 	sketches model.Columns // their bytes, if they are wanted
@@ -33,7 +33,7 @@ type Reader struct {
 	decoder chunk.Decoder
 	within  model.TimeRange
 	flip    int64             // -1 descending, 0 ascending
-	parts   []model.Aggregate // scratch: of the next bucket, by file
+	parts   []model.Aggregate // scratch: the parts of the next bucket, by file
 
 	Needs    model.StatSet // beside counts and times
 	Sketches bool          // buckets are wanted with their sketches
@@ -93,7 +93,7 @@ func (r *Reader) fill() error {
 	return nil
 }
 
-// keep leaves out what is out of range or deleted.
+// keep drops buckets that are out of range or deleted.
 func (s *Source) keep(within model.TimeRange, descending bool) {
 	times := s.cols.StartMS // ascending
 	from := sort.Search(len(times), func(i int) bool { return times[i] >= within.StartMS })
@@ -168,8 +168,8 @@ func (r *Reader) Next() (b store.Bucket, ok bool, err error) {
 // maxParts limits the parts of a bucket that are compared with each other.
 const maxParts = 16
 
-// add adds a part of a bucket to those of older files. Samples that were sent again after the first
-// ones had been folded are not counted twice. Both times they may be in several parts, if
+// add adds a part of a bucket to those of older files. It does not count samples twice that were
+// sent again after the first copies had been folded. Either copy may be in several parts, if
 // checkpoints came in between.
 func (r *Reader) add(part model.Aggregate) {
 	r.parts = append(r.parts, part)
@@ -189,8 +189,8 @@ func (r *Reader) add(part model.Aggregate) {
 	}
 }
 
-// sentBefore finds n parts, from the i-th on and before the end-th, that together count the samples
-// that newer counts again; n = 0 if there are none.
+// sentBefore finds n consecutive parts, the first one at index i and all before index end, that
+// together count the same samples as newer; n is 0 if there are none.
 func (r *Reader) sentBefore(end int, newer *model.Aggregate) (i, n int) {
 	for i := max(0, len(r.parts)-maxParts); i < end; i++ {
 		var old model.Aggregate
@@ -234,8 +234,8 @@ const sumError = 1e-14
 // minRun is the fewest buckets that are worth a block of their own.
 const minRun = 64
 
-// Run returns buckets that come next, of one source, without copying them: no other source
-// has any up to the last of them. There may be none although Next has some. They are valid
+// Run returns the next buckets of one source without copying them, as long as no other
+// source has buckets in between. There may be none even if Next has some. They are valid
 // until the following call of Run or Next.
 func (r *Reader) Run() (cols model.Aggregates, stepMS int64, err error) {
 	if err := r.fill(); err != nil || r.Sketches || r.flip != 0 {

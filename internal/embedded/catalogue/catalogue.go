@@ -68,8 +68,8 @@ type Meta struct {
 	Timelines  bool               `json:"timelines,omitempty"` // a store of timelines exists beside this one
 }
 
-// File repeats the properties of a block file that its samples do not tell, in case the
-// file's own properties cannot be read. Old stores have only the size.
+// File repeats the properties of a block file that cannot be derived from its samples,
+// in case the file's own properties cannot be read. Old stores have only the size.
 type File struct {
 	Bytes     int64  `json:"bytes"`
 	Sequence  uint64 `json:"sequence,omitempty"`
@@ -100,7 +100,7 @@ func (c *Catalogue) Broken() error {
 type Options struct {
 	CacheBytes units.Bytes   // memory for blocks
 	Logger     pebble.Logger // takes Pebble's messages
-	Fresh      bool          // the rest of the store is fresh too: create it if it is not there
+	Fresh      bool          // the rest of the store is new too: create the catalogue if it does not exist
 	RowWidth   time.Duration // of a catalogue that is created
 }
 
@@ -289,14 +289,15 @@ type Change struct {
 	Forget        []model.SeriesNumber
 	AddDeletions  []*record.Deletion
 	DropDeletions []uint64
-	Meta          func(*Meta) // nil = as it is
+	Meta          func(*Meta) // nil = unchanged
 }
 
-// Commit applies ch durably, all or nothing, except for definitions: these go first, in
-// batches of their own. A series that nothing refers to does no harm, because the log
-// defines it again; and a batch of a million series would leave a log file of that size
-// behind. So a commit that fails before all definitions are stored has changed nothing,
-// and may be retried: Broken then returns nil. Callers take turns.
+// Commit applies ch durably, all or nothing, except for definitions, which it stores
+// first, in batches of their own. If only definitions were stored, they do no harm,
+// because the log defines the same series again. A single batch with a million series
+// would leave a log file of that size behind. So a commit that fails before all
+// definitions are stored has changed nothing, and may be retried: Broken then returns
+// nil. Callers take turns.
 func (c *Catalogue) Commit(ch Change) error {
 	if err := c.Broken(); err != nil {
 		return err
@@ -374,11 +375,11 @@ func fill(b *pebble.Batch, ch Change) error {
 	return errors.Join(errs...)
 }
 
-// LogFrom is the first log segment that files do not cover.
+// LogFrom is the first log segment whose records are not all in files.
 func (c *Catalogue) LogFrom() wal.Segment { return wal.Segment(c.Meta.LogFrom) }
 
-// Log says which part of the log files do not cover: all of it, from its first segment, in a new
-// catalogue. A log that begins later belongs to a catalogue that has lost what it had.
+// Log returns the part of the log that is not in files. For a new catalogue, that is the whole
+// log from segment 1: if the log begins later, the catalogue has lost its rows.
 func (m Meta) Log() wal.ReplayOptions {
 	return wal.ReplayOptions{From: wal.Segment(max(m.LogFrom, 1)), Begun: m.LogBegun}
 }

@@ -23,7 +23,8 @@ func Damage(err error, dir string) error {
 }
 
 // tableDamage returns an error of opening a database in dir as a CorruptionError if a table is missing
-// or has another length than the list of tables says, which are no corruption for Pebble.
+// or has another length than the list of tables says. Pebble does not report these cases as
+// corruption.
 func tableDamage(err error, dir string) error {
 	if !errors.Is(err, fs.ErrNotExist) && !strings.Contains(err.Error(), "object size mismatch") {
 		return err

@@ -26,7 +26,7 @@ import (
 // series of a small store take less. So no space is reserved. The log is synced only a few
 // times a minute, so syncing its length too costs little.
 //
-// It also knows what of the current log is durable: see [Pebble.MarkSynced].
+// It also records how far the current log is durable: see [Pebble.MarkSynced].
 type fileSystem struct {
 	vfs.FS
 	dir    string // of the catalogue
@@ -55,8 +55,9 @@ func (fs *fileSystem) ReuseForWrite(from, to string, category vfs.DiskWriteCateg
 	return fs.logFile(f, to), err
 }
 
-// logFile returns the file of a log of the database. A copy of one, for a backup, has the same name
-// in another directory. What is durable there says nothing about the log itself.
+// logFile wraps a log of the database. It leaves other files alone, such as the copy of a log for a
+// backup, which has the same name in another directory: a sync of the copy does not make the log
+// durable.
 func (fs *fileSystem) logFile(f vfs.File, name string) vfs.File {
 	base := fs.PathBase(name)
 	number := numberIn(base, "", ".log")

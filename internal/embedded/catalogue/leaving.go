@@ -9,22 +9,22 @@ import (
 )
 
 // Leaving are the series that are forgotten in memory, but not yet in the
-// catalogue. After a crash they are there again, with every sample that a file
-// has. So until the next checkpoint has committed their removal, files keep what
-// hides older samples of them: an expired sample, for example. It is safe for concurrent use.
+// catalogue. After a crash they exist again, with every sample that a file has. So until the
+// next checkpoint has committed their removal, files keep samples that hide older ones of
+// these series, for example expired samples. It is safe for concurrent use.
 type Leaving struct {
 	mu     sync.Mutex
 	byKind [model.Custom + 1]roaring.Bitmap
 }
 
-// Add says that a series with samples of a kind is forgotten in memory.
+// Add records that a series with samples of a kind is forgotten in memory.
 func (l *Leaving) Add(id model.SeriesNumber, kind model.Kind) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.byKind[kind].Add(uint32(id))
 }
 
-// Committed says that the catalogue has removed the series.
+// Committed records that the catalogue has removed the series.
 func (l *Leaving) Committed(gone *roaring.Bitmap) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -9,11 +9,11 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Pebble is an open database of Pebble whose log says what of it was synced.
+// Pebble is an open database of Pebble whose log records how far it was synced.
 type Pebble struct {
 	*pebble.DB
 	fs     *fileSystem
-	marked atomic.Pointer[syncMark] // what the log says
+	marked atomic.Pointer[syncMark] // the last mark in the log
 }
 
 // OpenPebble opens a Pebble database in dir in the same way as the catalogue: its log and list of
@@ -40,13 +40,14 @@ func OpenPebble(fs vfs.FS, dir string, fresh bool, o *pebble.Options) (*Pebble, 
 	return &Pebble{DB: db, fs: files}, nil
 }
 
-// MarkSynced appends to the log how far it was synced, unless it says so already. It is called
-// after a synced commit, whose damage would otherwise look like a write that a crash interrupted:
-// Pebble would silently go back to the commit before.
+// MarkSynced appends to the log a mark of how far it was synced, unless it already has that mark.
+// It is called after a synced commit, whose damage would otherwise look like a write that a crash
+// interrupted: Pebble would silently go back to the commit before.
 //
 // Each chunk of the log has such an offset from Pebble, too. But Pebble 2.1.7 counts only the part
 // of a write that is in the last block, so after a batch of n blocks its offset stays n blocks
-// behind; and it may wake up those who wait for a sync before it has the new offset.
+// behind; and it may wake goroutines that wait for a sync before it has the new
+// offset.
 func (db *Pebble) MarkSynced() error {
 	synced := db.fs.synced.Load()
 	if synced == nil || db.marked.Swap(synced) == synced {
@@ -65,7 +66,7 @@ const roomToOpen = 8 << 20
 // after the next start at the latest.
 func fullDisk(fs vfs.FS, dir string) bool {
 	usage, err := fs.GetDiskUsage(dir)
-	if err != nil { // a new directory, or a file system that does not know
+	if err != nil { // a new directory, or a file system that cannot report its free space
 		usage, err = fs.GetDiskUsage(fs.PathDir(dir))
 	}
 	return err == nil && usage.AvailBytes < roomToOpen

@@ -29,7 +29,7 @@ func Scan(r pebble.Reader, table byte, fn func(key, value []byte) error) error {
 	return err
 }
 
-// ReadSeries returns what an id stands for, false if that cannot be told.
+// ReadSeries returns the series of an id, false if it cannot be read.
 func ReadSeries(r pebble.Reader, id model.SeriesNumber) (model.Series, bool) {
 	v, closer, err := r.Get(seriesKey(id))
 	if err != nil {
@@ -40,7 +40,7 @@ func ReadSeries(r pebble.Reader, id model.SeriesNumber) (model.Series, bool) {
 	return s, err == nil
 }
 
-// SeriesName says which series an id is, for people.
+// SeriesName describes the series of an id, for people.
 func SeriesName(r pebble.Reader, id model.SeriesNumber) string {
 	if s, ok := ReadSeries(r, id); ok {
 		return s.String()

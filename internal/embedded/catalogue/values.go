@@ -68,7 +68,7 @@ type Values struct {
 	options   ValueOptions
 
 	mu    sync.Mutex // one change of a client's key-values at a time; held across commits, taken alone
-	known bool       // they are counted when the first one is changed
+	known bool       // the counts below are valid; they are taken before the first change
 	keys  int
 	bytes int64 // of keys and texts
 

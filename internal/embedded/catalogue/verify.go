@@ -25,11 +25,11 @@ import (
 // number (types 5 to 12), since its files are used again, and the offset up to
 // which it was synced when they were written (types 9 to 12).
 //
-// Pebble takes the first chunk that it cannot read for the end, as if a crash had cut off the rest,
+// Pebble treats the first chunk that it cannot read as the end, as if a crash had cut off the rest,
 // and continues only at the next block. A flipped bit would thus bring back an earlier catalogue,
 // and files that it does not name would be removed as incomplete. Verify therefore runs before
-// Pebble opens anything, and tells damage from an incomplete write. In the log it takes the word of
-// later chunks for what was synced: their own offset, and those of marks (syncMark).
+// Pebble opens anything, and tells damage from an incomplete write. In the log, it learns from
+// later chunks what was synced: from their own offset, and from marks (syncMark).
 const (
 	chunkBlock      = 32 << 10
 	chunkHeader     = 4 + 2 + 1
@@ -110,11 +110,11 @@ func mixed(dir string, names []string) error {
 	return nil
 }
 
-// files are those of a directory by which Pebble finds the others.
+// files are the files of a directory from which Pebble finds all others.
 type files struct {
 	logs     []numbered
 	options  numbered // the newest
-	manifest numbered // the one that the marker names
+	manifest numbered // the manifest that the marker names
 	format   bool     // there is a marker of the format
 }
 
@@ -153,11 +153,11 @@ func numberIn(name, prefix, suffix string) uint64 {
 	return n
 }
 
-// missing finds that a marker or all logs are missing. In that state Pebble would begin with an
-// empty database, leave out what only the logs have, or say that the database "is not pristine". An
-// open writes the file of options after the markers and its log are durable. From then on there is
-// always a log. A manifest newer than the options may come from an open that crashed before it made
-// a log.
+// missing reports a missing marker, or that all logs are missing. In that state Pebble would begin
+// with an empty database, lose what only the logs have, or say that the database "is not pristine".
+// An open writes the file of options after the markers and its log are durable. From then on there
+// is always a log. A manifest newer than the options may come from an open that crashed before it
+// made a log.
 func (f files) missing(disk vfs.FS, dir string) error {
 	if f.options.name == "" {
 		return nil
@@ -193,7 +193,7 @@ func (f files) unreadable(disk vfs.FS, dir string) error {
 		}
 		path := disk.PathJoin(dir, name)
 		info, err := disk.Stat(path)
-		if errors.Is(err, fs.ErrNotExist) { // reported elsewhere
+		if errors.Is(err, fs.ErrNotExist) { // missing reports it
 			return nil
 		}
 		if err != nil {
@@ -203,7 +203,7 @@ func (f files) unreadable(disk vfs.FS, dir string) error {
 			return fmt.Errorf("open %s: it is a directory, want a regular file: remove it, or put the file of a backup in its place", path)
 		}
 		if !info.Mode().IsRegular() {
-			file, err := disk.Open(path) // says what it is, and what to do
+			file, err := disk.Open(path) // the error says what the file is, and what to do
 			if err != nil {
 				return err
 			}

@@ -1,7 +1,7 @@
 // Package expiry remembers when the series of a block file expire, so that a store can forget a
 // series whose samples have all expired although files still have them. The properties of a file
-// say when its first series expires. From then on, a scan of the file says which series have
-// expired, and when those expire that come next.
+// say when its first series expires. From then on, a scan of the file finds the series that
+// have expired, and when the next ones expire.
 package expiry
 
 import (
@@ -19,8 +19,8 @@ import (
 	"varve/internal/model"
 )
 
-// Kept is the number of series of a file of which a scan remembers when they expire: 64 KiB of
-// memory for a file that was scanned.
+// Kept is the number of series per file whose expiry a scan remembers: 64 KiB of memory for a
+// scanned file.
 const Kept = 4096
 
 // Rate and Burst limit what scans read: Rate is in bytes per second on average, with files read as
@@ -30,12 +30,12 @@ const (
 	Burst = 512 << 20
 )
 
-// Series is what is known of the series of one block file, which all methods are given. The zero
-// value knows what the properties of the file say. Only one goroutine at a time may call methods
-// other than Expired and Rest.
+// Series records when series of one block file expire. All methods get that file. The zero value
+// relies on the properties of the file. Only one goroutine at a time may call methods other than
+// Expired and Rest.
 type Series struct {
 	scanned bool
-	next    []expiry // those that expire next, the first one first
+	next    []expiry // the series that expire next, in order of expiry
 	allMS   int64    // next has all that expire before
 	expired atomic.Pointer[roaring.Bitmap]
 }
@@ -59,7 +59,8 @@ func (s *Series) DueMS(f *blockfile.File) int64 {
 	return s.allMS
 }
 
-// MustScan reports whether what is known of f's series ends at nowMS or before.
+// MustScan reports whether f must be scanned to find the series that have
+// expired at nowMS.
 func (s *Series) MustScan(f *blockfile.File, nowMS int64) bool {
 	return !s.scanned && s.DueMS(f) <= nowMS || s.scanned && s.allMS <= nowMS
 }
