@@ -9,7 +9,8 @@ import (
 	"varve/internal/store"
 )
 
-// An Accepted is an event that Accept has let through, and the time of that.
+// An Accepted is an event that Accept has found valid, and the time of
+// acceptance.
 type Accepted struct {
 	Addressed
 	At time.Time
@@ -50,7 +51,8 @@ func (e *Engine) Accept(ctx context.Context, events []Addressed) ([]Accepted, Re
 }
 
 // replace removes from sound, in each timeline of event, an earlier event at the same position.
-// The events of a call have one write timestamp, so the store could not tell which came last.
+// All events of a call have the same write timestamp, so the store could not tell which one
+// came last.
 func replace(sound []Accepted, last map[spot]int, event *Addressed) {
 	for _, name := range event.Timelines {
 		at := spot{name, event.Position()}
@@ -62,8 +64,9 @@ func replace(sound []Accepted, last map[spot]int, event *Addressed) {
 	}
 }
 
-// acceptable returns why an event cannot be stored later. It bounds the time at least as
-// strictly as placeIn, which will then not find it too far ahead.
+// acceptable returns why an event cannot be stored later. It bounds the time of the
+// event at least as strictly as placeIn, so that placeIn will not find the event too far
+// ahead.
 func (a *appending) acceptable(event *Addressed, now time.Time) error {
 	for _, name := range event.Timelines {
 		if err := a.lines[name].err; err != nil {
@@ -79,13 +82,12 @@ func (a *appending) acceptable(event *Addressed, now time.Time) error {
 	return nil
 }
 
-// AppendAccepted stores events that Accept let through, as Append does: by the current layout,
-// but with the time of acceptance as the write timestamp, so that a delete since then applies. If
-// the clock was wrong at that time, see Right.
-// Repeating a call is harmless. The limits that Accept has checked are not checked again, nor
-// is timeline.timelines_max: the caller decides who may create timelines this way. Rejections
-// with a *store.InputError are final: the event is past its retention, it was deleted since, or
-// the clock was set back and the event's time is now too far in the future.
+// AppendAccepted stores accepted events, as Append does: by the current layout, but with the time
+// of acceptance as the write timestamp, so that later deletes apply. If the clock was wrong at
+// that time, see Right. Repeating a call is harmless. The limits that Accept has checked are not
+// checked again, nor is timeline.timelines_max: the caller decides who may create timelines this
+// way. Rejections with a *store.InputError are final: the event is past its retention, it was
+// deleted since, or the clock was set back and the event's time is now too far in the future.
 func (e *Engine) AppendAccepted(ctx context.Context, accepted []Accepted) (Result, error) {
 	a := e.newAppending(ctx, nil)
 	a.late, a.events = true, make([]arriving, len(accepted))

@@ -38,7 +38,7 @@ type appending struct {
 	lines    map[string]*target
 	placed   []Placed        // what is put
 	from     []int           // for each of placed, the index of its event
-	shared   map[spot]sharer // of events whose id the sender chose
+	shared   map[spot]sharer // events whose id the sender chose, by position
 	rejected []Rejection
 }
 
@@ -464,7 +464,7 @@ func (a *appending) reopen() error {
 		if !k.Live() {
 			return deletedMeanwhile(p.Timeline)
 		}
-		// It may also have been created again, with another layout.
+		// The timeline may also have been created again, with another layout.
 		if start, _ := k.Bucket(p.Time); start != p.Start || k.At(p.Time).Factor != t.known.At(p.Time).Factor {
 			return deletedMeanwhile(p.Timeline)
 		}

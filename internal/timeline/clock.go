@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// clockLead is how far write timestamps may be ahead of a clock that is set. If they are further
-// ahead, the clock was wrong when they were made. The spool of samples has the same limit.
+// clockLead is how far write timestamps may be ahead of a set clock. If they are further ahead,
+// the clock was wrong when they were made. The spool of samples has the same limit.
 const clockLead = 2 * time.Minute
 
 // A clock makes write timestamps, which ascend. The machine's clock may be wrong after a start, until
@@ -41,8 +41,8 @@ type SetBack struct {
 	by   int64 // by how much they went back, microseconds
 }
 
-// An interval has the write timestamps of a time during which the clock was not known to be set, and
-// was not set either.
+// An interval has the write timestamps of a period in which the clock was not known to be set and
+// was not adjusted.
 type interval struct {
 	first, last int64
 	origin      int64 // a timestamp less the time since the process began; the largest one
@@ -132,14 +132,14 @@ func (e *Engine) NoteSetBack(s SetBack) {
 	}
 }
 
-// Right returns when an event was accepted, by a clock that is right: if the clock was set back
-// since, the events of before keep their order and distances and are before that moment, so that
-// what was changed since then applies. If it was behind until it was set, they are later by as much,
-// so that nothing applies that was changed before. A call is repeated with the same result unless the
-// clock is set back again, or the process is restarted: see SetBack. Right of a result is the same
-// result, unless the clock was behind for longer than it was behind by: then it has shown some results
-// itself. AppendAccepted does this itself. The caller needs it only to store the event for longer than
-// what SetBack returned.
+// Right returns when an event was accepted, by a correct clock. If the clock was set back since, the
+// events accepted before keep their order and distances, and end before that moment, so that later
+// changes apply to them. If the clock was behind until it was set, the events move forward by the
+// difference, so that no earlier change applies to them. A repeated call has the same result unless
+// the clock is set back again or the process is restarted: see SetBack. Applying Right to a result
+// changes nothing, unless the clock was behind for longer than the amount by which it was behind: then
+// the clock itself has shown some of the results. AppendAccepted calls Right itself. A caller needs
+// Right only to store the event for longer than what SetBack returned.
 func (e *Engine) Right(accepted time.Time) time.Time {
 	c := &e.clock
 	c.mu.Lock()
@@ -154,9 +154,9 @@ func (e *Engine) Right(accepted time.Time) time.Time {
 	return time.UnixMicro(c.back.right(at, e.now().UnixMicro()))
 }
 
-// right returns a time of acceptance by a clock that is right, if it is of a clock that was far ahead
-// and was set back since. The result is never moved again. A time that the clock has reached since
-// looks like one of the right clock, and stays.
+// right converts a time of acceptance to that of a correct clock, if the clock was far ahead and was
+// set back since. Converting a result again does not change it. A time that the corrected clock has
+// already passed looks correct, and stays.
 func (s SetBack) right(at, now int64) int64 {
 	if s.last == 0 || at > s.last || at-now <= clockLead.Microseconds() {
 		return at
@@ -164,9 +164,9 @@ func (s SetBack) right(at, now int64) int64 {
 	return at - s.by
 }
 
-// SetBack returns how the clock was last set back. A later process cannot know that. So that it puts
-// accepted events with the same times, the caller stores this before it puts any, and the later
-// process tells it to NoteSetBack.
+// SetBack returns how the clock was last set back. A later process cannot find this out. The caller
+// stores the result before it puts accepted events, and a later process passes it to NoteSetBack, so
+// that both put the events with the same times.
 func (e *Engine) SetBack(ctx context.Context) (SetBack, error) {
 	if err := e.changeable(ctx); err != nil {
 		return SetBack{}, err
@@ -182,7 +182,7 @@ func (s SetBack) Append(dst []byte) []byte {
 	return binary.AppendVarint(binary.AppendVarint(dst, s.last), s.by)
 }
 
-// ParseSetBack is the reverse of Append.
+// ParseSetBack is the inverse of Append.
 func ParseSetBack(b []byte) (SetBack, error) {
 	c := Cutter{Rest: b}
 	s := SetBack{c.Varint(), c.Varint()}

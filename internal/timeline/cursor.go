@@ -6,9 +6,10 @@ import (
 	"unicode/utf8"
 )
 
-// A cursor says where to continue reading: a position, the direction, and of a merged read the
-// last timeline with an event at that position. It says nothing of buckets or partitions, so
-// it survives changes of layout. Its text is base64 (of URLs, without padding) of
+// A cursor says where to continue reading: a position, the direction, and, for a merged read,
+// the last timeline with an event at that position. It does not depend on buckets or
+// partitions, so it survives changes of layout. Its text is base64 (of URLs, without padding)
+// of
 //
 //	version u8 | kind u8 | time varint | id length uvarint | id | name length uvarint | name
 //

@@ -2,8 +2,8 @@ package timeline
 
 import "encoding/binary"
 
-// A Cutter reads numbers of variable length, and texts behind their length, from the front of Rest. It is Bad once one of
-// them was invalid or cut off; what it reads from then on is zero.
+// A Cutter reads numbers of variable length, and texts behind their length, from the front of Rest. It is Bad
+// once one of them was invalid or cut off; all later reads return zero.
 type Cutter struct {
 	Rest []byte
 	Bad  bool

@@ -124,7 +124,7 @@ func (e *Engine) eraseEvents(ctx context.Context, l *line, k known, at []Positio
 	defer l.work.Unlock()
 	before := e.stamp()
 	if k.hasPayloads() {
-		now, err := e.entries(ctx, l, at) // they may have other data since they were found
+		now, err := e.entries(ctx, l, at) // their data may have been replaced since they were found
 		if err != nil {
 			return err
 		}
@@ -346,7 +346,7 @@ func (e *Engine) DeleteTimeline(ctx context.Context, timeline string) error {
 	return notCompleted(timeline, begun, err)
 }
 
-// removeAll removes all events of a timeline, and the timeline. It has begun as remove has.
+// removeAll removes all events of a timeline, and the timeline. begun is that of remove.
 func (e *Engine) removeAll(ctx context.Context, l *line) (begun bool, err error) {
 	now := e.stamp()
 	if begun, err = e.noteDeletion(ctx, l, Deleted{All(), "", now}); err != nil {

@@ -72,7 +72,7 @@ type source struct {
 	*line
 	stream  stream
 	rest    Range
-	entries []Entry  // that were read and not merged yet
+	entries []Entry  // entries that were read and not merged yet
 	seen    Position // see stream
 	asked   bool     // ask was called
 	end     bool
@@ -254,8 +254,9 @@ func (s *source) ask(ctx context.Context, b *budget, d Direction) (err error) {
 }
 
 // next returns the source that has the next entry, nil if there is none or it is not known yet.
-// A source without entries in memory does not matter if it has been read beyond that entry.
-// Otherwise, if it had more empty buckets than a page reads, the page would end where it began.
+// It ignores a source without entries in memory that has been read beyond that entry: if such a
+// source had more empty buckets than a page reads, and next waited for it, the page would end
+// where it began.
 func (r *reading) next() *source {
 	var next *source
 	for _, s := range r.sources {
@@ -333,7 +334,7 @@ func (r *reading) budgetEnd(c cursor) cursor {
 		}
 	}
 	if r.taken.name != "" && c.direction.compare(c.at, c.direction.after(r.taken.at)) <= 0 {
-		return r.taken // of the events at one position, some may be merged and others not
+		return r.taken // some of the events at one position may be merged and others not
 	}
 	return c
 }
@@ -352,7 +353,8 @@ func without(some []Found, marked []bool) []Found {
 	return left
 }
 
-// fetch fills in data that is stored separately. It returns which events were deleted meanwhile.
+// fetch fills in data that is stored separately. deleted marks the events that were deleted
+// meanwhile.
 func (e *Engine) fetch(ctx context.Context, found []Found) (deleted []bool, err error) {
 	deleted = make([]bool, len(found))
 	at := map[PayloadKey][]int{}

@@ -92,18 +92,18 @@ type Shelf interface {
 	// last reference. References that were put at or after before stay.
 	DropPayloads(ctx context.Context, keys []PayloadKey, timeline string, before time.Time) error
 
-	// Arrivals lists entries of a timeline in an order in which they arrived, so that a
-	// reader who continues with Next gets each entry once, however late its time is: an
-	// entry whose Put was acknowledged after Next was returned always comes after it. Nil
-	// means now: nothing is listed and Next is where the next arrival will be. Only
+	// Arrivals lists entries of a timeline in the order of arrival, so that a reader that
+	// continues with Next gets each entry once, however late its time is: an entry whose
+	// Put was acknowledged after Next was returned always comes after Next. A nil after
+	// means now: nothing is listed, and Next is where the next arrival will be. Only
 	// durable entries are listed. An entry that was put again may be listed again; one that
 	// was deleted is left out. The log of arrivals is bounded: ErrBehind means that entries
 	// after "after" were dropped from it. A client may have made up "after": if this shelf
 	// cannot have written it, the error is a *store.InputError. It has at most
 	// ArrivalBytesMax bytes.
 	//
-	// Arrivals does not wait. The engine asks again after a Put of its own process, and
-	// at intervals for those of others.
+	// Arrivals does not wait. The engine calls it again after a Put of its own process,
+	// and at intervals because of other processes.
 	Arrivals(ctx context.Context, timeline string, after []byte, l Limit) (Arrivals, error)
 
 	// Close stops the shelf. Calls after it return store.ErrClosed.

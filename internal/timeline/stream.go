@@ -9,15 +9,15 @@ import (
 	"varve/internal/work"
 )
 
-// A budget is what a page may cost. Reading stops when it is used up.
+// A budget limits the work for a page. Reading stops when it is used up.
 type budget struct {
-	buckets int       // that may still be looked at
-	rows    int       // that may still be read
+	buckets int       // buckets that may still be visited
+	rows    int       // entries that may still be read
 	until   time.Time // when to stop
 	now     func() time.Time
 }
 
-const pageRows = 200_000 // that are read for one page
+const pageRows = 200_000 // most entries that are read for one page
 
 func (e *Engine) newBudget() *budget {
 	return &budget{buckets: pageBuckets, rows: pageRows, until: e.now().Add(pageTime), now: e.now}
@@ -156,8 +156,8 @@ type part struct {
 	more    bool // there may be more behind entries
 }
 
-// The first listing is of few marks, since a page mostly needs the current bucket or the one
-// before. Each further listing is of more.
+// The first listing has few marks, since a page mostly needs the current bucket or the
+// previous one. Each further listing has more.
 const (
 	marksFirst  = 2
 	marksFactor = 8
@@ -298,7 +298,7 @@ func (s *bucketStream) guess() (start int64, ok bool) {
 	return start, begin == start && reached && s.e.serves(s.line, s.known.read, start)
 }
 
-// partsOf returns the parts of a bucket. Nothing of them is read yet.
+// partsOf returns the parts of a bucket. No part has been read yet.
 func (s *bucketStream) partsOf(start int64) []*part {
 	all := s.known.parts(s.line.name, start)
 	limit := Limit{share(s.limit.Entries, len(all)), max(s.limit.Bytes/int64(len(all)), sliceBytesMin)}

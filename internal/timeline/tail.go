@@ -59,7 +59,8 @@ const (
 
 	tailsAtOnce = 16
 
-	// One part in tailsShare of timeline.tails_max is for senders that have no more than that.
+	// 1/tailsShare of timeline.tails_max is reserved for senders that have no more tails than
+	// that.
 	tailsShare = 8
 
 	tailPoll = 200 * time.Millisecond // how often a reader looks for events of other processes
@@ -134,8 +135,8 @@ func (s *Subscription) ask(ctx context.Context) (some []TailEvent, more bool, er
 	return some, a.More, nil
 }
 
-// within returns the first arrivals, up to the one with which they reach so many bytes. Unlike
-// the limit of Shelf.Arrivals, it counts data that is stored separately.
+// within returns the first arrivals, up to the one that reaches the given number of bytes.
+// Unlike the limit of Shelf.Arrivals, it counts data that is stored separately.
 func (a Arrivals) within(bytes int64) Arrivals {
 	for i := range a.Entries {
 		e := &a.Entries[i]

@@ -31,7 +31,7 @@ func (e *Engine) keepUp(ctx context.Context) {
 			continue
 		}
 		if e.changeable(ctx) != nil {
-			continue // what is past its retention depends on the clock, and so does the next layout
+			continue // both the retention and the next layout depend on the clock
 		}
 		look := e.adaptLines
 		if round%fullRound == 0 && round >= firstFull {

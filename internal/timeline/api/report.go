@@ -32,8 +32,8 @@ type report struct {
 	Accepted     int64      `json:"accepted"`
 	Rejected     []rejected `json:"rejected"`
 	IDs          []string   `json:"ids"`
-	RejectedMore int64      `json:"rejected_more,omitempty"` // beyond those in Rejected
-	IDsMore      int64      `json:"ids_more,omitempty"`      // beyond those in IDs
+	RejectedMore int64      `json:"rejected_more,omitempty"` // rejections beyond those in Rejected
+	IDsMore      int64      `json:"ids_more,omitempty"`      // ids beyond those in IDs
 
 	// Next is the number of the event from which to send again, if the request was not completed.
 	// The events before it are stored, or rejected for good.

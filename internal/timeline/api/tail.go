@@ -23,8 +23,9 @@ const (
 	tailPatience = 10 * time.Second
 
 	// tailMemory bounds the events that are being sent to all readers that follow. A reader whose
-	// events would exceed it is disconnected; it can continue where it was. One part in tailShare is for
-	// senders that hold no more than that, beside those with many readers that read slowly.
+	// events would exceed it is disconnected; it can continue where it was. 1/tailShare of it is
+	// reserved for senders that hold no more than that, so that a sender with many slow readers cannot
+	// keep the others out.
 	tailMemory = 64 << 20
 	tailShare  = 4
 

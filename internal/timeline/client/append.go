@@ -24,7 +24,7 @@ const (
 	blockLines = 1000
 	blockBytes = 1 << 20
 	maxLine    = 64 << 20
-	blockPause = 100 * time.Millisecond // how often a block that is not full is sent
+	blockPause = 100 * time.Millisecond // after this time, a block is sent although it is not full
 )
 
 // patience is how long a block is sent again to a server that has answered before, for example
@@ -36,10 +36,10 @@ type Appender struct {
 	Server   *remote.Server
 	Timeline string
 
-	JSON       bool      // each line is an event; else it is the data of one
+	JSON       bool      // each line is an event; otherwise it is the data of an event
 	Type       string    // of events whose data is a line
 	TimeFormat string    // layout of the time at the beginning of a line; "": events get the current time
-	Run        string    // prefix of their ids, different for each run
+	Run        string    // prefix of event ids, different for each run
 	Refused    io.Writer // receives messages about lines that are refused or late
 
 	Accepted, Rejected int64
@@ -180,7 +180,7 @@ type report struct {
 		Error string
 	}
 	RejectedMore int64 `json:"rejected_more"`
-	Next         *int  // the line from which to send again, if the server has not dealt with all
+	Next         *int  // the line from which to send again, if the server has not processed all lines
 }
 
 // send sends the block.

@@ -35,8 +35,8 @@ func (s *Shelf) Put(ctx context.Context, entries []timeline.Placed) error {
 		if !b.Empty() {
 			return nil
 		}
-		// Another call has put all of it, perhaps without a sync so far. It is durable when
-		// this commit is.
+		// Another call has put all entries, perhaps without a sync so far. They are durable
+		// when this commit is.
 		return b.LogData(nil, nil)
 	})
 	if err == nil {
@@ -105,10 +105,10 @@ func (s *Shelf) stage(b *pebble.Batch, refs *references, entries []timeline.Plac
 	return all, nil
 }
 
-// stageReplacing does the same for entries that may replace one whose data is stored separately. It is
-// called under the order lock. No other batch can come in between, so it sees which entries are
-// replaced, and the batch removes their data. A writer that sends the old data again comes either
-// before this batch, or after it and stores the data again.
+// stageReplacing does what stage does, for entries that may replace an entry whose data is stored
+// separately. It is called under the order lock. No other batch can come in between, so it sees which
+// entries are replaced, and the batch removes their data. A writer that sends the old data again comes
+// either before this batch, or after it and stores the data again.
 func (s *Shelf) stageReplacing(b *pebble.Batch, refs *references, all []arrival, entries []timeline.Placed) error {
 	var key, value []byte
 	for at := range all {
@@ -138,7 +138,7 @@ func (s *Shelf) replace(refs *references, n number, key, value []byte, e *timeli
 	_, err = s.get("look for an event", key, func(old []byte) error {
 		was, _, err := parseEntry(e.Position(), old)
 		if err != nil {
-			return nil // a damaged row is replaced; what it referred to is unknown
+			return nil // a damaged row is replaced; the data that it referred to is unknown
 		}
 		if was.Pointer != e.Pointer && was.Pointer != (timeline.PayloadKey{}) {
 			refs.drop(reference{was.Pointer, n})

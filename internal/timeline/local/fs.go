@@ -10,8 +10,8 @@ import (
 	"varve/internal/wal"
 )
 
-// fileSystem is the file system of the database. When Pebble cannot complete a log or begin the
-// next one, it panics with a lock released, which ends the process without a message. Here that is
+// fileSystem is the file system of the database. When Pebble cannot complete a log or begin the next
+// one, it panics with a mutex released, which ends the process without a message. Here that becomes
 // the same fatal error as any other failure to write. There are two exceptions. If the first log
 // cannot be begun, the start fails. If a full disk has no space for a log, that commit and all later
 // ones fail until the database is closed and opened again; it is fatal only if Pebble begins another

@@ -28,8 +28,8 @@ func newMetrics(s *Shelf) *metrics {
 	return m
 }
 
-// measured returns a function that returns the result of of while the database is open, and 0
-// otherwise.
+// measured returns a function that reads a metric of the database while it is open, and
+// returns 0 otherwise.
 func (s *Shelf) measured(of func(*pebble.Metrics) float64) func() float64 {
 	return func() float64 {
 		if s.begin() != nil {

@@ -55,7 +55,7 @@ type Shelf struct {
 	opening opening // the current one
 
 	durable atomic.Uint64         // sequence of the last arrival that readers may see
-	broken  atomic.Pointer[error] // of the first commit that failed; no other is tried until resume
+	broken  atomic.Pointer[error] // error of the first commit that failed; no other is tried until resume
 
 	calls struct { // calls in progress hold it for reading
 		sync.RWMutex
@@ -322,7 +322,7 @@ func (s *Shelf) brokenErr() error {
 	return nil
 }
 
-// Healthy returns why events are refused, nil if they are not.
+// Healthy returns why events are refused, nil if they are accepted.
 func (s *Shelf) Healthy() error {
 	if err := s.disk.Err(); err != nil {
 		return err

@@ -24,12 +24,12 @@ const (
 	spaceEvery   = time.Second            // how often the free space is checked
 	pauseFirst   = 250 * time.Millisecond // after a failed drain; doubled up to pauseMost
 	pauseMost    = 15 * time.Second
-	drainPlaces  = 1000          // most events put at once, each counted once per timeline, unless a record has more; if the call fails, all are put again
+	drainPlaces  = 1000          // most events put at once, each counted once per timeline, unless a record has more; if a call fails, all its events are put again
 	drainBytes   = 4 * units.MiB // most data of these events
 	refusedShown = 10            // most refused events that a drain logs
 
 	vainMost  = 4              // calls that put nothing, after which a pass ends
-	beyondMax = 64 * units.MiB // of the log that a pass reads beyond events that cannot be put, for others
+	beyondMax = 64 * units.MiB // how much of the log a pass reads beyond events that cannot be put, in search of events that can be
 )
 
 // run drains the log whenever it has events, until ctx ends.
@@ -157,7 +157,7 @@ func (s *Spool) putBefore(ctx context.Context, segment wal.Segment) (late, err e
 
 // pass puts the events of the given segments that are not put yet.
 func (p *putting) pass(o wal.ReplayOptions) error {
-	var failed error // of the storage; its data may be damaged, too
+	var failed error // error of the storage; the log may be damaged, too
 	_, err := wal.Replay(p.fs, p.dir, o, func(_ wal.Segment, typ byte, record []byte) error {
 		if p.records++; p.records <= p.skip {
 			return nil
@@ -177,9 +177,9 @@ func (p *putting) pass(o wal.ReplayOptions) error {
 	return err
 }
 
-// wayOut adds to the error of a damaged log how to go on without it. Without the files before the
-// damaged one, the log begins after it; without the damaged one alone it would have a gap, which is
-// damage too.
+// wayOut adds to the error of a damaged log how to continue without it. The operator has to move
+// away the damaged file and all files before it, so that the log begins after it. If only the
+// damaged file were missing, the log would have a gap, which also counts as damage.
 func (s *Spool) wayOut(err error) error {
 	if errors.As(err, new(*store.CorruptionError)) {
 		return fmt.Errorf("%w; put the file back from a copy or, to go on without its events, stop the server and move this file and those with lower numbers out of %s: "+
@@ -190,11 +190,12 @@ func (s *Spool) wayOut(err error) error {
 
 // A putting is one pass over the log.
 //
-// If a call puts nothing because the storage is unavailable, that is usually so for all events, and
-// they stay where they are. But it can concern their timelines alone: those whose nodes are down, or
-// that need a table or a right that is missing. So the pass sets these timelines aside and tries the
-// events of others that follow. If one can be put, a second pass, which is passing, puts these events
-// and logs those of the timelines aside again, at the end of the log.
+// If a call puts nothing because the storage is unavailable, usually no event can be put, and all
+// stay where they are. But the cause may concern only the timelines of the call: their nodes are
+// down, or they need a table or a right that is missing. So the pass sets these timelines aside and
+// tries later events of other timelines. If one of those can be put, a second pass (passing) puts the
+// events of the other timelines, and logs the events of the timelines aside again, at the end of the
+// log.
 type putting struct {
 	*Spool
 	ctx     context.Context
@@ -205,13 +206,13 @@ type putting struct {
 	shown   int // refused events that were logged
 
 	aside   map[string]bool // timelines
-	cause   error           // of the first that was set aside
+	cause   error           // error of the first timeline that was set aside
 	vain    int             // calls in a row that put nothing
-	beyond  int64           // bytes of the log that were read since
+	beyond  int64           // bytes of the log that were read since then
 	passing bool
-	left    []timeline.Accepted // of timelines aside, in a pass that is passing
+	left    []timeline.Accepted // events of timelines aside, in a pass that is passing
 
-	late error // of the first event that was logged again
+	late error // error of the first event that was logged again
 }
 
 func (p *putting) add(typ byte, record []byte) error {
@@ -273,9 +274,10 @@ func (p *putting) divide(all []timeline.Accepted) (events, left []timeline.Accep
 	return events, left
 }
 
-// noteSetBack logs how the clock was set back, if it was far ahead when events were accepted, before
-// any of them is put: without that a restart would put them again with later times, and what was
-// deleted in between would come back. If the log takes no records, the events are put anyway.
+// noteSetBack records in the log how the clock was set back, if it was far ahead when events were
+// accepted. It does so before any of them is put: otherwise a restart would put them again with
+// later times, and events that were deleted in between would reappear. If the log takes no records,
+// the events are put anyway.
 func (p *putting) noteSetBack() error {
 	back, err := p.options.Engine.SetBack(p.ctx)
 	if err != nil || back == p.noted || p.log.Writable() != nil {
@@ -289,7 +291,7 @@ func (p *putting) noteSetBack() error {
 	p.log.Order.Lock()
 	last := p.log.AppendRecord(typeSetBack, record)
 	p.log.Order.Unlock()
-	p.Spool.bytes.Add(int64(size)) // p.bytes are those of the collected events
+	p.Spool.bytes.Add(int64(size)) // p.bytes counts the collected events instead
 	if err := p.log.Wait(p.ctx, last); err != nil {
 		return err
 	}
@@ -375,7 +377,8 @@ func (p *putting) putsNothing(result timeline.Result) (cause error) {
 	return cause
 }
 
-// nothingPut sets the timelines of the collected events aside. It returns cause if that is of no use.
+// nothingPut sets the timelines of the collected events aside. It returns cause if there is no point
+// in reading further.
 func (p *putting) nothingPut(cause error) error {
 	p.cause = cmp.Or(p.cause, cause)
 	if p.vain++; p.vain >= vainMost || p.log.Writable() != nil {
@@ -443,9 +446,10 @@ func (p *putting) logAgain(failed []timeline.Accepted, cause error) error {
 	return nil
 }
 
-// right returns the time of acceptance with which an event is logged again. It is by a clock that is
-// right: the record of how the clock was set back may be gone earlier. But if AppendAccepted would
-// move that time once more, because a clock that was behind showed it later, the time stays.
+// right returns the time of acceptance with which an event is logged again: by a correct clock,
+// because the record of how the clock was set back may be removed from the log before the event. But
+// if AppendAccepted would move the corrected time once more, because a clock that was behind has
+// shown that time itself, right returns the original time.
 func (p *putting) right(at time.Time) time.Time {
 	right := p.options.Engine.Right(at)
 	if !p.options.Engine.Right(right).Equal(right) {

@@ -12,16 +12,16 @@ type Health struct {
 	Events   int64     // that wait
 	Bytes    int64     // of the log
 	BytesMax int64     // at which events are refused
-	Oldest   time.Time // no waiting event was acknowledged before; zero: none waits
+	Oldest   time.Time // all waiting events were acknowledged at or after this time; zero: none waits
 
-	Refusing error     // why events are refused, nil if they are not
+	Refusing error     // why events are refused, nil if they are accepted
 	Failing  error     // why the last attempt to drain failed, nil if it succeeded
 	Since    time.Time // when attempts began to fail
 }
 
 // A failure is a series of failed attempts to drain.
 type failure struct {
-	err   error // of the last one
+	err   error // error of the last attempt
 	since time.Time
 }
 

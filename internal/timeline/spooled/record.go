@@ -13,7 +13,7 @@ import (
 // Types of the records, version 1. They are on disk and never reused.
 const (
 	typeEvents  = 1
-	typeSetBack = 2 // a timeline.SetBack: the clock was set back after the events of the records before
+	typeSetBack = 2 // a timeline.SetBack: the clock was set back after the events of the previous records were accepted
 )
 
 // recordBytes is about the size of a record, unless a single event is larger.

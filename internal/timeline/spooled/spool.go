@@ -28,7 +28,7 @@ type Options struct {
 	Engine       *timeline.Engine
 	Confirm      func(context.Context) error // returns an error unless the engine's storage is the one that the events are for; nil: no check
 	Names        []string                    // of the timelines whose events are acknowledged here
-	Keyspace     string                      // that the engine puts them into
+	Keyspace     string                      // the keyspace into which the engine puts them
 	BytesMax     units.Bytes                 // limit of the log
 	MinFreeBytes units.Bytes                 // free space of the disk below which events are refused
 	MinFreeKey   string                      // the setting of MinFreeBytes, for messages
@@ -57,7 +57,7 @@ type Spool struct {
 	waiting  atomic.Int64     // events that are not drained
 	appended atomic.Uint64    // records that were found at the start or added since; changed under the order lock
 	drained  atomic.Uint64    // how many of them were drained
-	since    atomic.Int64     // microseconds: no waiting event was acknowledged before
+	since    atomic.Int64     // microseconds: all waiting events were acknowledged at or after this time
 	progress *notify.Notifier // announced when drained changes
 
 	full    atomic.Bool             // events were refused for lack of room since the last drain
@@ -230,7 +230,7 @@ func (s *Spool) Append(ctx context.Context, events []timeline.Addressed) (timeli
 
 // split returns which events go to the log, and which to the engine. An event with the same time
 // and id as one that goes to the engine goes there too: only the last such event of a call is
-// stored, and one of the two must see all of them to choose it.
+// stored, and whoever chooses it, log or engine, must see all of them.
 func (s *Spool) split(events []timeline.Addressed) (mine, others []int) {
 	direct := map[timeline.Position]bool{}
 	for i := range events {

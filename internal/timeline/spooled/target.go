@@ -38,7 +38,7 @@ func (e *MisdirectedError) Error() string {
 }
 
 // CheckLeft returns an error if acknowledged events in dir wait for Cassandra. It is for a server
-// that would never store or show them; why says so, and what to do.
+// that would never store or show these events. why explains that, and what to do.
 func CheckLeft(fsys vfs.FS, dir, why string) error {
 	n, owner, err := waiting(fsys, dir)
 	if err != nil {
