@@ -10,14 +10,14 @@ import (
 	"net/url"
 )
 
-// A request is a question as a server takes it.
+// A request is a question in the form that a server accepts.
 type request struct {
 	method, url string
 	header      http.Header
 	body        []byte
 }
 
-// do sends r by the client that all stages share.
+// do sends r with the client that all stages share.
 func (r request) do(ctx context.Context) ([]byte, error) {
 	return httpDo(ctx, r.method, r.url, r.header, r.body)
 }
@@ -36,17 +36,17 @@ func (r request) text() ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// An asker sends requests over one connection, each after the answer to the one before.
-// Times of answers are taken with it. net/http passes a request and its answer between goroutines,
-// which on two processors can take as long as a small answer itself. An asker waits in read(2), so
-// that a time is that of the server and the kernel.
+// An asker sends requests over one connection, each after the answer to the previous one. Response
+// times are measured with it. net/http passes a request and its answer between goroutines, which
+// on two processors can take as long as a small answer itself. An asker waits in read(2), so it
+// measures only the server and the kernel.
 type asker struct {
 	ctx     context.Context // its end ends reads
 	addr    string
 	conn    *net.TCPConn
 	in      *bufio.Reader
 	answer  bytes.Buffer
-	release func() bool // its hold on ctx
+	release func() bool // detaches it from ctx
 }
 
 // dialAsker connects to the server of r.
@@ -79,8 +79,8 @@ func (a *asker) close() {
 	a.conn.Close()
 }
 
-// ask sends the text of a request and returns the body of an answer that is a success. It is
-// valid until the next one.
+// ask sends the text of a request and returns the body of a successful answer. The body is
+// valid until the next call.
 func (a *asker) ask(text []byte) ([]byte, error) {
 	if _, err := a.conn.Write(text); err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func (a *asker) ask(text []byte) ([]byte, error) {
 	if _, err := a.answer.ReadFrom(answer.Body); err != nil {
 		return nil, err
 	}
-	if answer.Close { // some servers want a new connection now and then
+	if answer.Close { // some servers close the connection now and then
 		a.close()
 		if err := a.dial(); err != nil {
 			return nil, err

@@ -11,18 +11,19 @@ import (
 type contender struct {
 	name   string
 	server server
-	asker  *asker // while it is asked one kind of question
+	asker  *asker // open while one kind of question is asked
 	millis []float64
 	spent  time.Duration
 	cpu    int64
 }
 
-// askMost bounds what one target may take for one query.
+// askMost bounds the time for one query at one target.
 const askMost = 30 * time.Second
 
-// ask times the queries on servers that hold w, a request at a time in turns.
-// The first target is compared with the others. dirs are the directories that
-// ingest left, by target; suffix is put to the queries' names.
+// ask times the queries on servers that hold w. The servers take turns, one
+// request at a time. The first target is compared with the others. dirs are the
+// directories that ingest left, by target; suffix is appended to the names of
+// queries.
 func (r *run) ask(ctx context.Context, w workload, targets []target, dirs map[string]string, how mode, suffix string) error {
 	var contenders []*contender
 	defer func() {
@@ -59,8 +60,8 @@ func (r *run) ask(ctx context.Context, w workload, targets []target, dirs map[st
 	return nil
 }
 
-// warmUp asks those servers everything for a while that run on Java: they compile
-// what they do often.
+// warmUp sends all questions to the servers that run on Java for a while, because
+// Java compiles code only after it has run often.
 func warmUp(ctx context.Context, each time.Duration, w workload, contenders []*contender) error {
 	for _, c := range contenders {
 		if c.server.account().under == nil {
@@ -126,9 +127,9 @@ func (r *run) askOne(ctx context.Context, w workload, q query, contenders []*con
 	return r.profileQuery(ctx, w, q, contenders[0].server)
 }
 
-// compareAnswers asks everybody the first questions, which also warms them up,
-// and says how many points an answer has. A peer that differs from Varve is a
-// failure, noted once, but is timed.
+// compareAnswers sends the first questions to all servers, which also warms
+// them up, and returns how many points an answer has. A peer whose answer
+// differs from Varve's counts as a failure, recorded once, but is still timed.
 func (r *run) compareAnswers(w workload, q query, contenders []*contender) (points int, err error) {
 	differs := make(map[string]bool)
 	for turn := range 20 {
@@ -151,7 +152,7 @@ func (r *run) compareAnswers(w workload, q query, contenders []*contender) (poin
 	return points, nil
 }
 
-// answer asks and understands.
+// answer sends a question and parses the answer.
 func (c *contender) answer(q question) (answer, error) {
 	text, err := c.server.request(q).text()
 	if err != nil {
@@ -167,7 +168,8 @@ func (c *contender) answer(q question) (answer, error) {
 	return a, err
 }
 
-// profileQuery asks for some seconds while profiles are taken, if wanted.
+// profileQuery repeats a query for some seconds while profiles are taken, if
+// they are requested.
 func (r *run) profileQuery(ctx context.Context, w workload, q query, s server) error {
 	if r.profiles == "" {
 		return nil

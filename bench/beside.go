@@ -11,8 +11,8 @@ import (
 	"varve/internal/work"
 )
 
-// cityCount is how many series the metric has that a selective query is about,
-// each with a row key in each of cityRows rows of KairosDB's layout.
+// cityCount is the number of series of the metric that selective queries read.
+// Each series has a row key in each of cityRows rows of KairosDB's layout.
 const cityCount, cityRows = 300_000, 3
 
 // rowMS is the width of a row of KairosDB's layout.
@@ -20,8 +20,8 @@ const rowMS = 1_814_400_000
 
 const cityMetric = "many.cities"
 
-// overCassandra runs Varve over Cassandra beside KairosDB: each on a node of its
-// own, with what KairosDB's users send and ask.
+// overCassandra runs Varve over Cassandra and KairosDB, each on a node of its
+// own, with the writes and queries of KairosDB's users.
 func (r *run) overCassandra(ctx context.Context, parts []string) {
 	var targets []target
 	for _, t := range r.targets {
@@ -71,8 +71,8 @@ func (w workload) inRow(n int) workload {
 }
 
 // ingestCassandra sends one workload after the other to one server, each into rows
-// of its own. What is sent first is not measured: a Java that has just started
-// costs several times what it does later.
+// of its own. The first points are not measured: just after its start, a Java
+// process uses several times as much CPU as later.
 func (r *run) ingestCassandra(ctx context.Context, t target, parts []string, dirs map[string]string) error {
 	ingests, lives := slices.Contains(parts, "cassandra-ingest"), slices.Contains(parts, "cassandra-live")
 	if !ingests && !lives {
@@ -117,8 +117,8 @@ func (r *run) ingestCassandra(ctx context.Context, t target, parts []string, dir
 	return s.account().stop()
 }
 
-// warmIngest sends points that are not measured, at least twice: into rows that no
-// stage uses, of before.
+// warmIngest sends points that are not measured, at least twice, into earlier rows
+// that no stage uses.
 func (r *run) warmIngest(ctx context.Context, t target, s server) error {
 	for began, n := time.Now(), 1; n <= 2 || time.Since(began) < r.warm; n++ {
 		if err := r.sendAll(ctx, s, w1s.inRow(-n), asLines); err != nil {
@@ -129,8 +129,9 @@ func (r *run) warmIngest(ctx context.Context, t target, s server) error {
 	return s.settle(ctx)
 }
 
-// warmLive sends points of the series of w that are not measured: live traffic is of
-// series that are known. They come a minute of each at once, as Varve hands them on.
+// warmLive sends points of the series of w that are not measured: live traffic has
+// only known series. It sends a minute of each series at once, as Varve passes
+// points on.
 func (r *run) warmLive(ctx context.Context, s server, w workload) error {
 	w.steps, w.pace = int(time.Minute.Milliseconds()/w.stepMS), 0
 	for began, n := time.Now(), 1; n == 1 || time.Since(began) < r.warm; n++ {
@@ -142,7 +143,7 @@ func (r *run) warmLive(ctx context.Context, s server, w workload) error {
 	return s.settle(ctx)
 }
 
-// rest takes down what a server costs that has nothing to do.
+// rest records what an idle server costs.
 func (r *run) rest(ctx context.Context, s server, stage string, t target) error {
 	const rest = 20 * time.Second
 	before, err := s.account().usage()
@@ -157,8 +158,8 @@ func (r *run) rest(ctx context.Context, s server, stage string, t target) error 
 	return err
 }
 
-// askOfCassandra asks twice: with all points read from Cassandra, as KairosDB does,
-// and with those kept that were read before.
+// askOfCassandra asks twice: once with all points read from Cassandra, as in
+// KairosDB, and once with a cache of points that were read before.
 func (r *run) askOfCassandra(ctx context.Context, targets []target, dirs map[string]string) {
 	for _, t := range targets {
 		if err := r.loadIfMissing(ctx, t, w1s, dirs); err != nil {
@@ -173,7 +174,7 @@ func (r *run) askOfCassandra(ctx context.Context, targets []target, dirs map[str
 	}
 }
 
-// cities asks for one city of a metric that has very many.
+// cities asks for single cities of a metric with very many of them.
 func (r *run) cities(ctx context.Context, t target) error {
 	began := time.Now()
 	s, end, err := r.startWithCities(ctx, "cities", t, roomy)
@@ -275,7 +276,7 @@ func (r *run) startWithCities(ctx context.Context, part string, t target, how mo
 	return s, end, nil
 }
 
-// varveOf is what of a server speaks KairosDB's protocol.
+// varveOf returns the part of a server that speaks KairosDB's protocol.
 func varveOf(s server) *varve {
 	if k, ok := s.(*kairosDB); ok {
 		return k.varve
@@ -300,7 +301,7 @@ func (v *varve) sendCities(ctx context.Context) error {
 	return nil
 }
 
-// awaitCity waits until a city can be seen in all rows.
+// awaitCity waits until a city is visible in all rows.
 func (v *varve) awaitCity(ctx context.Context, city int) error {
 	var err error
 	for began := time.Now(); time.Since(began) < 5*time.Minute; {
@@ -314,8 +315,8 @@ func (v *varve) awaitCity(ctx context.Context, city int) error {
 	return err
 }
 
-// askCity asks for the points of a city in the first rows, and looks whether they
-// are there.
+// askCity asks for the points of a city in the first rows, and checks that they
+// exist.
 func (v *varve) askCity(ctx context.Context, city, rows, entries int) error {
 	metric := object{"name": cityMetric, "tags": object{"city": []string{fmt.Sprintf("city-%06d", city)}}}
 	metrics := make([]object, entries)

@@ -11,7 +11,7 @@ import (
 	"text/tabwriter"
 )
 
-// A book takes down what was measured, row by row, and prints it.
+// A book records measurements row by row, and prints them.
 type book struct {
 	Machine  machine           `json:"machine"`
 	Versions map[string]string `json:"versions"`
@@ -22,7 +22,7 @@ type book struct {
 	titles  map[string]string
 }
 
-// machine is where it was measured.
+// machine is the machine on which the measurements were made.
 type machine struct {
 	CPUs   int    `json:"cpus"`
 	Model  string `json:"model"`
@@ -36,16 +36,16 @@ type row struct {
 	Figure string `json:"figure"`
 	Unit   string `json:"unit"`
 	Goal   *goal  `json:"goal,omitempty"`
-	// Values are the measured ones by target and round.
+	// Values are the measured values by target and round.
 	Values map[string]map[int]float64 `json:"values"`
-	// Medians are those over rounds.
+	// Medians are the medians over rounds.
 	Medians map[string]float64 `json:"medians"`
 	// Ratios are Varve's value divided by the peer's of the same round, the
 	// median over rounds.
 	Ratios map[string]float64 `json:"ratios"`
 }
 
-// A failure is something that a server did not do.
+// A failure is a stage that a server did not complete correctly.
 type failure struct {
 	Stage  string `json:"stage"`
 	Target string `json:"target"`
@@ -60,7 +60,7 @@ var (
 	figureCPUAll   = figure{"server CPU, with settling", "s/M points"}
 	figureSpeed    = figure{"stored and visible", "M points/s"}
 	figureBytes    = figure{"on disk, settled", "bytes/point"}
-	figurePart     = "  of it " // and the name of a directory, bytes/point
+	figurePart     = "  of it " // followed by the name of a directory, bytes/point
 	figurePeak     = figure{"peak RSS of ingest", "MB"}
 	figureOwnCPU   = figure{"  of it the server alone", "s/M points"}
 	figureIdle     = figure{"CPU at rest, not counted", "s/s"}
@@ -78,15 +78,16 @@ var (
 	figureLost     = figure{"points lost", ""}
 )
 
-// A goal is what Varve is to reach. With times it is only as good as the
-// machine, so that the ratio to VictoriaMetrics counts as well.
+// A goal is a figure that Varve has to reach. Times depend on the machine, so
+// the ratio to VictoriaMetrics counts as well.
 type goal struct {
 	Most  float64 `json:"most,omitempty"`  // 0 for none
 	Ratio float64 `json:"ratio,omitempty"` // 0 for none
 	Peer  string  `json:"peer,omitempty"`  // "" for VictoriaMetrics
 }
 
-// goals are by stage and figure. Ratios are those to VictoriaMetrics.
+// goals has the goals by stage and figure. Ratios are relative to
+// VictoriaMetrics unless Peer says otherwise.
 var goals = map[string]goal{
 	"W1 " + figureCPU.name:          {Ratio: 0.34},
 	"W2 " + figureCPU.name:          {Ratio: 0.30},
@@ -150,7 +151,7 @@ func (g goal) peer() string {
 	return g.Peer
 }
 
-// judge says how v, with the given ratio to the goal's peer, stands to g.
+// judge compares v, which has the given ratio to the goal's peer, with g.
 func (g goal) judge(v, ratio float64) string {
 	verdict := func(v, most float64) string {
 		if v <= most {
@@ -175,7 +176,7 @@ func (b *book) column(target string) {
 	}
 }
 
-// title says what the rows of a stage are about.
+// title sets the title of the rows of a stage.
 func (b *book) title(stage, about string) {
 	if b.titles == nil {
 		b.titles = make(map[string]string)
@@ -183,7 +184,7 @@ func (b *book) title(stage, about string) {
 	b.titles[stage] = about
 }
 
-// add takes down one value.
+// add records one value.
 func (b *book) add(stage string, f figure, target string, round int, v float64) {
 	r := b.row(stage, f)
 	if r.Values[target] == nil {
@@ -206,13 +207,13 @@ func (b *book) row(stage string, f figure) *row {
 	return r
 }
 
-// fail takes down a failure and says it at once.
+// fail records a failure and prints it at once.
 func (b *book) fail(stage, target string, err error) {
 	fmt.Fprintf(os.Stderr, "%s of %s failed: %v\n", stage, target, err)
 	b.Failures = append(b.Failures, failure{stage, target, err.Error()})
 }
 
-// sum works out medians and ratios.
+// sum computes medians and ratios.
 func (b *book) sum() {
 	for _, r := range b.Rows {
 		r.Medians, r.Ratios = make(map[string]float64), make(map[string]float64)
@@ -229,8 +230,8 @@ func (b *book) sum() {
 	}
 }
 
-// pairedRatio is the median of the ratios of the rounds that both were in. It
-// is not ok if there is none, or with a ratio that is no number.
+// pairedRatio is the median of the ratios of the rounds in which both took
+// part. ok is false if there is no such round, or if a ratio is not a number.
 func pairedRatio(ours, theirs map[int]float64) (ratio float64, ok bool) {
 	var ratios []float64
 	for round, v := range theirs {
@@ -253,9 +254,9 @@ func valuesOf(m map[int]float64) (values []float64) {
 
 func median(values []float64) float64 { return quantile(values, 0.5) }
 
-// quantile is the smallest value that at least the part q of all values does
-// not exceed; of an even number, the median is the mean of the two in the middle.
-// It is NaN for no values.
+// quantile is the smallest value that at least the fraction q of all values does
+// not exceed. For an even number of values, the median is the mean of the two in
+// the middle. Without values, it is NaN.
 func quantile(values []float64, q float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	n := len(sorted)
@@ -299,8 +300,8 @@ func (b *book) print(out io.Writer) error {
 	return nil
 }
 
-// ours is the Varve of a row: varve itself, or in stages that are not about its
-// embedded store, varve-cassandra.
+// ours is the column of Varve in a row: varve, or varve-cassandra in stages
+// that do not measure the embedded store.
 func (b *book) ours(r *row) string {
 	for _, t := range b.targets {
 		if r.Values[t] != nil {
@@ -323,7 +324,7 @@ func (b *book) printTitle(text *tabwriter.Writer, stage, ours string) {
 	fmt.Fprintln(text, "\tgoal")
 }
 
-// format writes a value with about three digits, or nothing if there is none.
+// format formats a value with about three digits, "" if there is none.
 func format(values map[string]float64, target string) string {
 	v, ok := values[target]
 	switch size := math.Abs(v); {

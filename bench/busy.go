@@ -9,19 +9,20 @@ import (
 	"time"
 )
 
-// While busy, this many ask at once, each question for so long.
+// The number of concurrent askers in the stage busy, and how long each question
+// is asked.
 const (
 	askers  = 4
 	askFor  = 4 * time.Second
-	perStep = 40 * time.Millisecond // at which steps of W1 come: 100,000 points/s
+	perStep = 40 * time.Millisecond // time between steps of W1: 100,000 points/s
 
-	// VictoriaMetrics shows a point after up to so long. Younger points are not asked
-	// for: it would answer with nothing, and fast.
+	// VictoriaMetrics takes up to this long to show a point. Questions leave out
+	// younger points, for which its answer would be empty, and fast.
 	visibleAfter = 5 * time.Second
 )
 
-// busyStage asks servers that hold W1 the usual questions while its series go on.
-// A server is alone meanwhile; they take turns by rounds.
+// busyStage asks servers that hold W1 the usual questions while new points of its
+// series arrive. Only one server runs at a time; they take turns by rounds.
 func (r *run) busyStage(ctx context.Context) error {
 	w := r.sized(w1)
 	for _, t := range r.targets {
@@ -52,8 +53,8 @@ func (r *run) busyStage(ctx context.Context) error {
 	return nil
 }
 
-// askBusy asks one server that holds w, and returns how many steps its series have
-// afterwards.
+// askBusy measures one server that holds w, and returns how many steps its series
+// have afterwards.
 func (r *run) askBusy(ctx context.Context, w workload, round int, t target) (steps int, err error) {
 	s, err := t.start(ctx, r.loaded[t.name()], usual)
 	if err != nil {
@@ -74,7 +75,7 @@ func (r *run) askBusy(ctx context.Context, w workload, round int, t target) (ste
 		var millis []float64
 		err := r.profiled(ctx, s, stage, func() (err error) {
 			millis, err = askAtOnce(ctx, s, func(turn int) question {
-				now := w // as far as all servers show its series
+				now := w // up to the time until which all servers show its series
 				now.steps += max(0, int((time.Since(began)-visibleAfter)/more.pace))
 				return q.question(now, turn)
 			})
@@ -101,8 +102,8 @@ func (r *run) askBusy(ctx context.Context, w workload, round int, t target) (ste
 	return w.steps + more.steps, awaitStored(ctx, s, more.points())
 }
 
-// askAtOnce lets askers ask for a while and returns how many milliseconds each answer
-// took.
+// askAtOnce runs concurrent askers for a while and returns the time of each answer in
+// milliseconds.
 func askAtOnce(ctx context.Context, s server, nth func(n int) question) ([]float64, error) {
 	var (
 		mu     sync.Mutex
@@ -122,7 +123,8 @@ func askAtOnce(ctx context.Context, s server, nth func(n int) question) ([]float
 	return millis, errors.Join(errs...)
 }
 
-// askInTurns is one of the askers: its nth question follows the answer to the one before.
+// askInTurns is one of the askers: it sends its nth question after the answer to the
+// previous one.
 func askInTurns(ctx context.Context, s server, nth func(n int) question) (millis []float64, err error) {
 	a, err := dialAsker(ctx, s.request(nth(0)))
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 // clusterTarget is Varve over a node of Cassandra, in KairosDB's tables.
 type clusterTarget struct{ binary string }
 
-// overCassandra is a running one. Its costs are those of both processes.
+// overCassandra is a running clusterTarget. Its costs are those of both
+// processes.
 type overCassandra struct {
 	*varve
 	cassandra string // directory
@@ -56,10 +57,10 @@ func (t clusterTarget) start(ctx context.Context, dir string, how mode) (server,
 		return nil, err
 	}
 	o.under = node
-	return o, o.awaitReady(javaPatience, answers(ctx, "http://"+o.http+"/api/v1/metricnames?prefix=none")) // which fails until the keyspace is open
+	return o, o.awaitReady(javaPatience, answers(ctx, "http://"+o.http+"/api/v1/metricnames?prefix=none")) // the page fails until the keyspace is open
 }
 
-// dataDirs is none: what Cassandra has not flushed lies in its log.
+// dataDirs returns none: points that Cassandra has not flushed are in its log.
 func (o *overCassandra) dataDirs() []string { return nil }
 
 func (o *overCassandra) send(ctx context.Context, w workload, as form, n int) (err error) {
@@ -70,7 +71,7 @@ func (o *overCassandra) send(ctx context.Context, w workload, as form, n int) (e
 	return o.varve.send(ctx, w, as, n)
 }
 
-// stored counts what came into Cassandra of what was sent last.
+// stored counts the points of the last workload that have reached Cassandra.
 func (o *overCassandra) stored(ctx context.Context) (int64, error) {
 	if err := o.flush(ctx); err != nil {
 		return 0, err
@@ -85,7 +86,7 @@ func (o *overCassandra) flush(ctx context.Context) error {
 	return err
 }
 
-// settle waits until both processes rest.
+// settle waits until both processes are idle.
 func (o *overCassandra) settle(ctx context.Context) error {
 	return o.awaitQuiet(ctx, o.cassandra, time.Second, time.Minute)
 }

@@ -12,8 +12,8 @@ import (
 // node has files to compact.
 const drainAlone = 2 * time.Minute
 
-// deletes measures how long other metrics wait on their way to Cassandra while the rows
-// of a metric with very many series are deleted.
+// deletes measures how long points of other metrics take to reach Cassandra while the
+// rows of a metric with very many series are deleted.
 func (r *run) deletes(ctx context.Context, t target) error {
 	s, end, err := r.startWithCities(ctx, "deletes", t, usual)
 	if err != nil {
@@ -71,8 +71,7 @@ func (r *run) deletes(ctx context.Context, t target) error {
 	return nil
 }
 
-// drainUntil measures drain again and again, and the most memory that the server had
-// meanwhile.
+// drainUntil measures drain repeatedly, and the peak memory of the server meanwhile.
 func (o *overCassandra) drainUntil(ctx context.Context, end <-chan time.Time) (millis []float64, rss int64, err error) {
 	for {
 		took, err := o.drain(ctx)
@@ -93,7 +92,7 @@ func (o *overCassandra) drainUntil(ctx context.Context, end <-chan time.Time) (m
 	}
 }
 
-// drain writes points and returns after how many ms they are in Cassandra.
+// drain writes points and returns how many ms they took to reach Cassandra.
 func (o *overCassandra) drain(ctx context.Context) (millis float64, err error) {
 	began := time.Now()
 	if _, err := httpDo(ctx, http.MethodPost, "http://"+o.http+"/api/v1/datapoints", nil, []byte(points("other", 100, 1, began.UnixMilli()))); err != nil {

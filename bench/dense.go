@@ -6,8 +6,9 @@ import (
 	"os"
 )
 
-// denseStage asks for aggregates of all points of one metric: right after they
-// were sent, when Varve has them in memory only, and again from settled files.
+// denseStage asks for aggregates of all points of one metric: first directly
+// after they were sent, when Varve has them only in memory, and again when all
+// are in merged files.
 func (r *run) denseStage(ctx context.Context) error {
 	w := r.sized(dense)
 	var contenders []*contender

@@ -1,8 +1,8 @@
-// Command bench measures a Varve server from outside, on whole workloads, next
-// to the servers it wants to be compared with: one command generates the
-// points, starts each server in an empty directory, sends it the points over
-// sockets as collectors do, checks that every point is there, asks the same
-// questions, and prints what it cost and how the costs compare.
+// Command bench measures a Varve server from outside, on whole workloads, and
+// compares it with other servers. It generates the points, starts each server
+// in an empty directory, sends it the points over sockets as collectors do,
+// checks that every point was stored, asks all servers the same questions, and
+// prints the costs and their ratios.
 //
 //	scripts/bench-peers.sh    # once: installs the peers, as root, on Debian; KairosDB
 //	                          # comes by itself, through Maven, where Java is
@@ -40,35 +40,38 @@
 //	            KairosDB on the same keyspace; only if named, with -timeout 2h
 //
 // Servers take turns: in each round every server runs the stage once, and
-// a ratio is that of one round, of which the median is printed. With queries the
-// turns are single requests. Server CPU per point is what to compare between
-// machines and versions, as the operating system accounts it for the server
-// process alone (/proc, Linux only): wall time on a shared machine says little.
+// a ratio compares two servers in one round. The median over rounds is printed.
+// In queries, servers take turns by single requests. Between machines and
+// versions, compare the server's CPU time per point, which the operating system
+// accounts for the server process alone (/proc, Linux only): wall time on a
+// shared machine says little.
 //
 // What is comparable and what is not:
 //
-//   - Peers are given what they can do best: merges are forced and writes are
-//     quiet before sizes are taken and questions asked. VictoriaMetrics does
-//     without its cache of answers (nocache): with it, it moves the buckets that
-//     were asked for, so that answers differ.
+//   - Peers are measured in their best state: merges are forced, and writes have
+//     ended, before sizes are measured and questions asked. VictoriaMetrics runs
+//     without its cache of answers (nocache): with the cache, it shifts the
+//     requested buckets, so that answers differ.
 //   - Points count as stored once the server says so and a query can see them.
-//     Varve has them on disk by then, with fsync; the peers at their defaults
-//     do not promise that.
-//   - Of timelines all servers get the same events over as many connections, one a request
-//     or 1000. Redis syncs its log always, and gives the ids, which are its times, by itself.
-//     PostgreSQL copies batches. Redis keeps all events in memory.
-//   - Times of answers are those of a client that keeps its connection and does nothing but
-//     write(2) and read(2). With Go's net/http, which passes them between goroutines, small
-//     answers of all servers take about 0.07 ms longer.
-//   - varve-cassandra is Varve over a node of Cassandra, with the points in
-//     Cassandra when they count as stored. Its figures are those of both.
-//   - KairosDB runs on one node of Cassandra, with heaps of 2 GB; its figures are
-//     those of both processes. Beside the embedded store it takes JSON only, once,
-//     and is asked about that; no sizes are taken, since they would be those of
-//     Cassandra's log.
-//   - Prometheus takes no put lines. It gets the same points by remote write,
-//     which arrive parsed: less work for it.
+//     By then Varve has synced them to disk; the peers do not promise that by
+//     default.
+//   - In timelines, all servers get the same events over the same number of connections, 1 or
+//     1000 events per request. Redis is set to sync its log before each answer; it assigns the
+//     ids, which are its times, itself, and keeps all events in memory. PostgreSQL gets batches
+//     by COPY.
+//   - Response times are measured by a client that keeps its connection and only calls
+//     write(2) and read(2). With Go's net/http, which passes answers between goroutines,
+//     small answers of all servers take about 0.07 ms longer.
+//   - varve-cassandra is Varve over a node of Cassandra. Points count as stored
+//     once they are in Cassandra. Its figures include both processes.
+//   - KairosDB runs on one node of Cassandra, with heaps of 2 GB; its figures
+//     include both processes. In stages of the embedded store it gets points only
+//     once, as JSON, and is then queried. Its size is not measured, because most of
+//     the points would be in Cassandra's log.
+//   - Prometheus accepts no put lines. It gets the same points by remote write,
+//     which need no parsing: less work for it.
 //
 // All listeners are on loopback, all files below one temporary directory. Both
-// are gone when the command ends, also by a failure, a signal or -timeout.
+// are removed when the command ends, even after a failure, a signal or
+// -timeout.
 package main

@@ -17,7 +17,7 @@ import (
 // A flood is one request that many connections send without a pause.
 type flood struct {
 	Name  string
-	Path  string // the whole URL for the process that floods
+	Path  string // the process that floods gets the whole URL here
 	Body  string
 	Token string
 	Crowd int // connections
@@ -29,9 +29,9 @@ type flooded struct{ Answered, Refused float64 }
 // floodCommand is the first argument of the process that floods.
 const floodCommand = "flood"
 
-// startFlood floods until end is called. It does so in a process of its own, of low
-// priority: senders are elsewhere in real life, and what is measured is what the server
-// does, not how two clients share a processor.
+// startFlood floods until end is called. The flood comes from a process of its own with
+// low priority: real senders are on other machines, and the measurement must show what
+// the server does, not how two clients share a processor.
 func startFlood(ctx context.Context, f flood) (end func() (flooded, error), err error) {
 	own, err := os.Executable()
 	if err != nil {

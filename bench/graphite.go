@@ -45,7 +45,7 @@ func (r *run) overGraphite(ctx context.Context, parts []string) {
 	}
 }
 
-// Columns that Varve is compared with in stages that are about itself.
+// Columns with which Varve is compared in stages without peers.
 const (
 	sentAsLines = "as lines"
 	withoutRule = "without a rule"
@@ -76,15 +76,15 @@ func (t varveTarget) startRuled(ctx context.Context, dir, settings string) (*var
 	if err := os.WriteFile(config, []byte(settings), 0o644); err != nil {
 		return nil, err
 	}
-	return t.startBy(ctx, dir, "--config", config, "--tune", "embedded.late_hold=1ms") // settle folds, without the wait after a start
+	return t.startBy(ctx, dir, "--config", config, "--tune", "embedded.late_hold=1ms") // so that settle can fold without the wait after a start
 }
 
-// graphitePath is the path of a series, with what the tags of a put line say.
+// graphitePath is the path of a series, with the tags of a put line as nodes.
 func graphitePath(host, metric int) string {
 	return fmt.Sprintf("production.dc%d.rack-%02d.web%02d.%s.%s", host%4, host%40, host%25, hostName(host), metricName(metric))
 }
 
-// paths are those of hosts [from, to) of w.
+// paths returns the paths of hosts [from, to) of w.
 func paths(w workload, from, to int) (list []string) {
 	for h := from; h < to; h++ {
 		for m := range w.metrics() {
@@ -124,8 +124,8 @@ func sendPathLines(ctx context.Context, w workload, addr string, from, to int) e
 // framePoints is how many points carbon's relay puts into a pickle.
 const framePoints = 500
 
-// sendPickles sends hosts [from, to) of w in pickles as Python 3 makes them of what
-// carbon's relay sends: a list of (path, (int, float)), protocol 4.
+// sendPickles sends hosts [from, to) of w in pickles as carbon's relay makes them
+// on Python 3: a list of (path, (int, float)), protocol 4.
 func sendPickles(ctx context.Context, w workload, addr string, from, to int) error {
 	heads := paths(w, from, to)
 	const memoize, tuple = 0x94, 0x86

@@ -28,7 +28,7 @@ var (
 	figureNameCPU  = figure{"server CPU of new names", "s/M names"}
 )
 
-// Names of the tree that globs look through: rootNames x midNames x groupNames x
+// Names of the tree that globs search: rootNames x midNames x groupNames x
 // leafNames x 5, 10 million in all. a.*.c.{x,y}.* matches midNames x 2 x 5.
 const (
 	midNames   = 100
@@ -39,7 +39,8 @@ const (
 	manyMatch  = midNames * 2 * lastNames
 )
 
-// nodes names the nth of up to 26 or of more nodes.
+// nodeName names the nth node of a level: by a letter without a prefix (up to
+// 26 nodes), otherwise by the prefix and a number.
 func nodeName(n int, prefix string) string {
 	if prefix == "" {
 		return string(rune('a' + n))
@@ -47,7 +48,7 @@ func nodeName(n int, prefix string) string {
 	return fmt.Sprintf("%s%02d", prefix, n)
 }
 
-// leafName is x, y, or the like of leaf00.
+// leafName is x, y, or a name such as leaf00.
 func leafName(n int) string {
 	if n < 2 {
 		return string(rune('x' + n))
@@ -55,7 +56,7 @@ func leafName(n int) string {
 	return nodeName(n, "leaf")
 }
 
-// eachGlobName calls f for the names below so many roots.
+// eachGlobName calls f for the names below the first roots.
 func eachGlobName(roots int, f func(name string) error) error {
 	for root := range roots {
 		for mid := range midNames {
@@ -189,7 +190,7 @@ func (r *run) globs(ctx context.Context, ours varveTarget, stage, glob string, m
 	})
 }
 
-// timed asks again and again over one connection, and looks at the first answer.
+// timed repeats a request over one connection, and checks the first answer.
 func (r *run) timed(ctx context.Context, s *varve, stage, path string, check func(answer []byte) error) error {
 	answer, err := httpGet(ctx, "http://"+s.http+path)
 	if err != nil {
@@ -228,7 +229,7 @@ func (r *run) timed(ctx context.Context, s *varve, stage, path string, check fun
 	return nil
 }
 
-// heapBytes is what is alive on the heap, after a collection.
+// heapBytes is the size of the live heap, after a collection.
 func (s *varve) heapBytes(ctx context.Context) (int64, error) {
 	text, err := httpGet(ctx, "http://"+s.pprof+"/debug/pprof/heap?gc=1&debug=1")
 	if err != nil {
@@ -256,7 +257,7 @@ func (p *process) residentBytes() (int64, error) {
 	return resident * int64(os.Getpagesize()), nil
 }
 
-// Rules of rendering. The last stage makes what lies 30 days back 1,440 points a series.
+// Rules of rendering. The last stage reduces 30 days to 1,440 points per series.
 const (
 	dayPoints    = 1440
 	renderHosts  = 1000 / metricsPerHost
@@ -265,8 +266,8 @@ const (
 	renderSeries = "sumSeries(production.*.*.*.*.*.*.*.*)"
 )
 
-// graphiteRender asks for the sum of 1,000 series, of a day as it was sent, and of 30
-// days that a rule has thinned out.
+// graphiteRender asks for the sum of 1,000 series: over a day of samples as they were
+// sent, and over 30 days that a rule has downsampled.
 func (r *run) graphiteRender(ctx context.Context, ours varveTarget) error {
 	now := time.Now()
 	day := endingAt(workload{name: "day", hosts: renderHosts, steps: dayPoints, stepMS: 60_000, shape: devops}, now)
@@ -279,7 +280,8 @@ func (r *run) graphiteRender(ctx context.Context, ours varveTarget) error {
 	return r.renders(ctx, ours, nameOf(stageRender30), renderMonth, month, 3*month.stepMS)
 }
 
-// renders sends w, and asks for the sum of its series. stepMS is the step of the answer.
+// renders sends w, and asks for the sum of its series. The answer must have the step
+// stepMS.
 func (r *run) renders(ctx context.Context, ours varveTarget, stage, settings string, w workload, stepMS int64) error {
 	dir, remove, err := r.emptyDir("render", ours)
 	if err != nil {
@@ -312,7 +314,8 @@ func (r *run) renders(ctx context.Context, ours varveTarget, stage, settings str
 	})
 }
 
-// checkRendered looks whether an answer has one series of about dayPoints points on a step.
+// checkRendered checks that an answer has one series of about dayPoints points with the
+// given step.
 func checkRendered(text []byte, w workload, stepMS int64) error {
 	var series []struct{ Datapoints [][2]*float64 }
 	if err := json.Unmarshal(text, &series); err != nil {

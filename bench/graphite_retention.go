@@ -19,7 +19,8 @@ var (
 	figureFolded     = figure{"points folded", "of those sent"}
 )
 
-// The rule that is measured. Its middle stage is short, so that two days have all of it.
+// The rule that is measured. Its middle stage is short, so that two days of data reach
+// all stages.
 const (
 	threeStages = "retention:\n  enforce: true\n  policies:\n    - {name: all, stages: '10s:6h,60s:1d,1h:5y'}\n"
 	usualStages = "retention:\n  enforce: true\n  policies:\n    - {name: all, stages: '10s:6h,60s:30d,1h:5y'}\n"
@@ -28,8 +29,8 @@ const (
 // A ruled is a Varve in one of the columns.
 type ruled struct{ column, settings string }
 
-// graphiteRetention sends two days with a rule of three stages and without, and data of
-// which all is as old as one stage.
+// graphiteRetention sends two days of data, with a rule of three stages and without
+// rules, and data that all belongs to one stage.
 func (r *run) graphiteRetention(ctx context.Context, ours varveTarget) error {
 	r.book.column(withoutRule)
 	w := workload{name: "retention", hosts: 20, steps: 17_280, stepMS: 10_000, shape: devops}

@@ -24,8 +24,8 @@ const (
 
 func nameOf(stage string) string { return strings.TrimSuffix(stage, ": ") }
 
-// whisperSteps is how many points of each series are sent beside servers that keep
-// Whisper's files: all of W1 would take carbon-cache minutes.
+// whisperSteps is how many points of each series servers with Whisper's files get:
+// all of W1 would take carbon-cache minutes.
 const whisperSteps = 270
 
 // graphiteSend sends W1 in Graphite's protocols.
@@ -136,8 +136,8 @@ func (s victoriaLineServer) counts(ctx context.Context, w workload, metric int) 
 	return counts, err
 }
 
-// A whisperServer keeps Whisper's files. It does not say when it has taken all
-// points, but is at rest once they are in files.
+// A whisperServer keeps Whisper's files. It does not report when it has
+// received all points, but becomes idle once they are in files.
 type whisperServer struct {
 	*process
 	dir, lines string
@@ -167,7 +167,7 @@ func startWhisper(ctx context.Context, dir, config, program string, args []strin
 	return s, s.awaitReady(usualPatience, func() error { return listens(s.lines) })
 }
 
-// dataDirs is none: Whisper's files have the size that their schema says.
+// dataDirs returns none: the schema determines the size of Whisper's files.
 func (s *whisperServer) dataDirs() []string { return nil }
 
 func (s *whisperServer) send(ctx context.Context, w workload, _ form, n int) error {
@@ -175,7 +175,7 @@ func (s *whisperServer) send(ctx context.Context, w workload, _ form, n int) err
 	return inParallel(ctx, w, n, func(ctx context.Context, from, to int) error { return sendPathLines(ctx, w, s.lines, from, to) })
 }
 
-// stored says that all is there: settle waits for it.
+// stored reports all points as stored; settle waits until they are.
 func (s *whisperServer) stored(context.Context) (int64, error) { return s.sent, nil }
 
 func (s *whisperServer) flush(context.Context) error { return nil }
@@ -202,7 +202,7 @@ func (s *whisperServer) counts(_ context.Context, w workload, metric int) (map[s
 	return counts, nil
 }
 
-// request is never called: these servers are asked nothing.
+// request is never called: these servers get no queries.
 func (s *whisperServer) request(question) request { return request{} }
 
 func (s *whisperServer) read(question, []byte) (answer, error) { return nil, errors.ErrUnsupported }

@@ -15,7 +15,7 @@ import (
 // influxTarget is InfluxDB 1, as Debian packages it.
 type influxTarget struct{}
 
-// influx is a running one.
+// influx is a running InfluxDB.
 type influx struct {
 	*process
 	dir       string
@@ -28,8 +28,8 @@ func (influxTarget) version(ctx context.Context) (string, error) {
 	return packageVersion(ctx, "influxd", "influxdb", "version")
 }
 
-// influxConfig lifts limits that W2 would hit, turns off what talks, and has
-// points that no more follow go to files after seconds instead of minutes.
+// influxConfig lifts limits that W2 would reach, turns off statistics and logs,
+// and writes points to files a few seconds after the last one, not minutes.
 const influxConfig = `
 reporting-disabled = true
 bind-address = "%[2]s"
@@ -85,7 +85,7 @@ func (s *influx) send(ctx context.Context, w workload, as form, n int) error {
 	return sendOpenTSDB(ctx, w, as, n, s.put)
 }
 
-// stored adds up what the shards have taken.
+// stored adds up the points that the shards have accepted.
 func (s *influx) stored(ctx context.Context) (int64, error) {
 	text, err := httpGet(ctx, "http://"+s.http+"/debug/vars")
 	if err != nil {
@@ -113,10 +113,10 @@ func (s *influx) stored(ctx context.Context) (int64, error) {
 	return sum, nil
 }
 
-// flush has nothing to do: what a shard has taken is visible.
+// flush has nothing to do: points that a shard has accepted are visible.
 func (s *influx) flush(context.Context) error { return nil }
 
-// settle waits: there is no command for it.
+// settle only waits: InfluxDB has no command to compact.
 func (s *influx) settle(ctx context.Context) error {
 	return s.awaitQuiet(ctx, s.dir, 5*time.Second, time.Minute)
 }

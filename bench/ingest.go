@@ -11,8 +11,8 @@ import (
 	"varve/internal/work"
 )
 
-// sendTo sends w to a server, measures what it cost, and looks whether all of it is
-// there.
+// sendTo sends w to a server, measures the costs, and checks that all points were
+// stored.
 func (r *run) sendTo(ctx context.Context, s server, stage string, round int, t target, w workload, as form) error {
 	add := func(f figure, v float64) { r.book.add(stage, f, t.name(), round, v) }
 	millions := float64(w.points()) / 1e6
@@ -74,7 +74,7 @@ func (r *run) sendTo(ctx context.Context, s server, stage string, round int, t t
 		}
 	}
 	peak := visible.peak
-	if as == asPaths || as == asPickles { // these stages measure until all is in files; some servers do not tell before
+	if as == asPaths || as == asPickles { // these stages measure until all points are in files, because some servers report nothing earlier
 		peak = settled.peak
 	}
 	add(figurePeak, float64(peak)/1e6)
@@ -93,8 +93,8 @@ func (r *run) sendTo(ctx context.Context, s server, stage string, round int, t t
 	return nil
 }
 
-// visibility is the longest of some times between sending a point of a series
-// that is there and its being counted by a query.
+// visibility is how long a new point of an existing series takes to be counted
+// by a query: the longest of several attempts.
 func visibility(ctx context.Context, s server, w workload) (longest time.Duration, err error) {
 	const probes, patience = 3, time.Minute
 	for i := range probes {
@@ -123,7 +123,7 @@ func visibility(ctx context.Context, s server, w workload) (longest time.Duratio
 	return longest, nil
 }
 
-// profiled runs f while CPU profiles of a Varve are taken, if they are wanted.
+// profiled runs f while CPU profiles of Varve are taken, if they are requested.
 func (r *run) profiled(ctx context.Context, s server, stage string, f func() error) error {
 	v, ok := s.(interface {
 		profile(ctx context.Context, prefix string) error

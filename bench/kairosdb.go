@@ -15,12 +15,12 @@ import (
 	"varve/internal/work"
 )
 
-// kairosTarget is KairosDB on a node of Cassandra, as the scripts of this
-// repository fetch and start them.
+// kairosTarget is KairosDB on a node of Cassandra. The scripts of this
+// repository fetch and start both.
 type kairosTarget struct{}
 
-// kairosDB is a running one. It speaks what Varve speaks, so that it is asked and
-// read in the same way; its costs are those of both processes.
+// kairosDB is a running KairosDB. It has the same protocol as Varve, so requests
+// and answers are the same; its costs are those of both processes.
 type kairosDB struct {
 	*varve
 	cassandra string // directory
@@ -48,12 +48,13 @@ func fetchJars(ctx context.Context, scripts ...string) error {
 	return nil
 }
 
-// javaOptions and nodeSettings undo what makes the scripts' processes small, since
-// tests start many of them: here there are compilers, a collector and memory as in
-// earnest. The first is a variable that Java lays over the command line.
+// javaOptions and nodeSettings undo the options with which the scripts keep
+// processes small for tests. Here Java runs with the compilers, the garbage
+// collector and the memory of production. javaOptions is a variable that overrides
+// Java's command line.
 var javaOptions = []string{"_JAVA_OPTIONS=-XX:TieredStopAtLevel=4 -XX:-UseSerialGC -XX:+UseG1GC -Xmx2g"}
 
-// nodeSettings are what Cassandra 5.0 takes of itself with a heap of 2 GiB.
+// nodeSettings are the defaults of Cassandra 5.0 with a heap of 2 GiB.
 const nodeSettings = `
 memtable_heap_space: 512MiB
 memtable_offheap_space: 512MiB
@@ -68,7 +69,7 @@ concurrent_writes: 32
 compaction_throughput: 64MiB/s
 `
 
-// javaPatience is how long a Java may take to start on a busy machine.
+// javaPatience is how long a Java process may take to start on a busy machine.
 const javaPatience = 5 * time.Minute
 
 const kairosConfig = `
@@ -126,11 +127,11 @@ func startKairosDB(ctx context.Context, home, ip string) (*kairosDB, error) {
 	return k, nil
 }
 
-// nodes counts those that were started.
+// nodes counts the started nodes.
 var nodes atomic.Int64
 
-// startNode starts a node of Cassandra on an address of its own: all have the same
-// port.
+// startNode starts a node of Cassandra on an address of its own, because all nodes
+// have the same port.
 func startNode(ctx context.Context, dir string) (node *process, ip string, err error) {
 	ip = fmt.Sprintf("127.%d.%d.%d", os.Getpid()/250%98+100, os.Getpid()%250+1, nodes.Add(1)%250+1)
 	settings := dir + ".yaml"
@@ -144,7 +145,7 @@ func startNode(ctx context.Context, dir string) (node *process, ip string, err e
 	return node, ip, node.awaitReady(javaPatience, func() error { return listens(ip + ":9042") })
 }
 
-// listens reports, by an error, whether nobody takes connections.
+// listens returns an error if nobody accepts connections at addr.
 func listens(addr string) error {
 	c, err := net.DialTimeout("tcp", addr, time.Second)
 	if err == nil {
@@ -155,7 +156,7 @@ func listens(addr string) error {
 
 func portOf(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1:] }
 
-// dataDirs is none: what Cassandra has not flushed lies in its log.
+// dataDirs returns none: points that Cassandra has not flushed are in its log.
 func (k *kairosDB) dataDirs() []string { return nil }
 
 func (k *kairosDB) send(ctx context.Context, w workload, as form, n int) error {
@@ -163,9 +164,9 @@ func (k *kairosDB) send(ctx context.Context, w workload, as form, n int) error {
 	return k.varve.send(ctx, w, as, n)
 }
 
-// stored asks for the points of the last series: KairosDB says nowhere how many it
-// has written, and writes in the order in which it takes. The others are verified
-// later.
+// stored asks for the points of the last series: KairosDB does not report how many
+// points it has written, but writes them in the order of arrival. The other series
+// are verified later.
 func (k *kairosDB) stored(ctx context.Context) (int64, error) {
 	w := k.sent
 	last := question{kind: raw, metric: w.metrics() - 1, host: w.hosts - 1, startMS: w.startMS, endExcl: w.endMS()}
@@ -180,10 +181,10 @@ func (k *kairosDB) stored(ctx context.Context) (int64, error) {
 	return int64(a.size()) * int64(w.series()), work.Pause(ctx, time.Second)
 }
 
-// settle waits until both processes rest.
+// settle waits until both processes are idle.
 func (k *kairosDB) settle(ctx context.Context) error {
 	return k.awaitQuiet(ctx, k.cassandra, time.Second, time.Minute)
 }
 
-// flush has nothing to do: what is written is visible.
+// flush has nothing to do: written points are visible.
 func (k *kairosDB) flush(context.Context) error { return nil }

@@ -57,7 +57,8 @@ func main() {
 	}
 }
 
-// measure prepares r, runs it, and prints what came out, also when not all did.
+// measure prepares r, runs it, and prints the results, even if they are
+// incomplete.
 func measure(ctx context.Context, r *run, binary, peers, results string) (err error) {
 	for _, stage := range r.stages {
 		if !isStage(stage) {
@@ -101,7 +102,7 @@ func measure(ctx context.Context, r *run, binary, peers, results string) (err er
 	return err
 }
 
-// thisMachine says what /proc does of the machine.
+// thisMachine describes the machine by what /proc reports.
 func thisMachine() machine {
 	m := machine{CPUs: runtime.NumCPU(), Model: "unknown processor", Begun: time.Now().UTC().Format(time.RFC3339)}
 	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {

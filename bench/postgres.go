@@ -17,8 +17,8 @@ import (
 	"syscall"
 )
 
-// postgresTarget is PostgreSQL as Debian has it, with its defaults: fsync and
-// synchronous_commit are on. The columns are those of an event of Varve.
+// postgresTarget is PostgreSQL as packaged by Debian, with its defaults: fsync
+// and synchronous_commit are on. The columns are those of an event of Varve.
 type postgresTarget struct{}
 
 const postgresSchema = `CREATE TABLE events (timeline text NOT NULL, time bigint NOT NULL, id bigint GENERATED ALWAYS AS IDENTITY, type text NOT NULL, data json NOT NULL);
@@ -26,7 +26,8 @@ CREATE INDEX newest ON events (timeline, time DESC)`
 
 func (postgresTarget) name() string { return "postgresql" }
 
-// program finds a program of PostgreSQL, which Debian keeps off the PATH.
+// program finds a program of PostgreSQL, which Debian installs outside the
+// PATH.
 func (postgresTarget) program(name string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return filepath.EvalSymlinks(path)
@@ -47,8 +48,8 @@ func (t postgresTarget) version(ctx context.Context) (string, error) {
 	return string(bytes.TrimSpace(out)), err
 }
 
-// asPostgres lets a command run as the user postgres if this process is root, since
-// PostgreSQL refuses that, and gives that user dir.
+// asPostgres makes a command run as the user postgres if this process is root,
+// because PostgreSQL refuses to run as root, and makes that user the owner of dir.
 func asPostgres(dir string) (func(*exec.Cmd), error) {
 	if os.Getuid() != 0 {
 		return func(*exec.Cmd) {}, nil
@@ -133,7 +134,7 @@ type postgresClient struct {
 	conn net.Conn
 	in   *bufio.Reader
 	out  []byte          // messages to be sent
-	rows map[string]bool // statements that were prepared
+	rows map[string]bool // prepared statements
 }
 
 // message adds a message: a letter, its length and its parts.
@@ -152,15 +153,15 @@ func number16(n int) string { return string(binary.BigEndian.AppendUint16(nil, u
 
 func number32(n int) string { return string(binary.BigEndian.AppendUint32(nil, uint32(n))) }
 
-// send sends what was added.
+// send sends the added messages.
 func (c *postgresClient) send() error {
 	_, err := c.conn.Write(c.out)
 	c.out = c.out[:0]
 	return err
 }
 
-// exchange sends what was added, and reads until the server is ready for more. It returns
-// how many rows came.
+// exchange sends the added messages, and reads until the server is ready for more. It
+// returns the number of received rows.
 func (c *postgresClient) exchange() (rows int, err error) {
 	if err := c.send(); err != nil {
 		return 0, err
@@ -218,8 +219,8 @@ func (c *postgresClient) execute(statement string, values ...string) (rows int, 
 	return c.exchange()
 }
 
-// append inserts one event by a prepared statement, and several by COPY, the fastest way
-// there is.
+// append inserts one event by a prepared statement, and several by COPY, which is
+// fastest.
 func (c *postgresClient) append(_ context.Context, events []sentEvent) error {
 	if len(events) == 1 {
 		e := events[0]
@@ -233,7 +234,7 @@ func (c *postgresClient) append(_ context.Context, events []sentEvent) error {
 	if kind, text, err := c.read(); err != nil || kind != 'G' {
 		return fmt.Errorf("postgresql: COPY was answered with %c %q, %w", kind, text, err)
 	}
-	for _, e := range events { // no text has anything to be escaped
+	for _, e := range events { // no text needs escapes
 		c.message('d', stream, "\t", strconv.FormatInt(e.us, 10), "\t", eventType, "\t", string(e.data), "\n")
 	}
 	c.message('c')

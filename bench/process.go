@@ -25,8 +25,8 @@ type process struct {
 	exited chan struct{}
 	err    error // how it ended; to be read after exited is closed
 
-	// under is a process that this one cannot do without, if any: its costs count,
-	// and it ends with it.
+	// under is a process that this one depends on, nil if there is none. Its costs
+	// are included, and it is stopped together with this one.
 	under *process
 }
 
@@ -63,7 +63,8 @@ func startWith(ctx context.Context, change func(*exec.Cmd), name string, args ..
 // usualPatience is how long a server may take to start.
 const usualPatience = time.Minute
 
-// answers returns a function that asks a page, whose answer shows that a server is ready.
+// answers returns a function that requests a page whose answer shows that a server is
+// ready.
 func answers(ctx context.Context, url string) func() error {
 	return func() error {
 		_, err := httpGet(ctx, url)
@@ -71,8 +72,8 @@ func answers(ctx context.Context, url string) func() error {
 	}
 }
 
-// awaitReady asks until ready says yes, or kills the process if that takes
-// too long. It is as exact as its pause, 2 ms.
+// awaitReady calls ready until it succeeds, or kills the process if that takes
+// too long. It is exact to 2 ms, the pause between two calls.
 func (p *process) awaitReady(patience time.Duration, ready func() error) error {
 	var last error
 	for began := time.Now(); time.Since(began) < patience; time.Sleep(2 * time.Millisecond) {
@@ -89,7 +90,8 @@ func (p *process) awaitReady(patience time.Duration, ready func() error) error {
 	return fmt.Errorf("server is not ready after %v: %w\n%s", patience, last, p.output.String())
 }
 
-// stop ends the process politely, and after half a minute less so.
+// stop terminates the process, and kills it if it has not ended after half a
+// minute.
 func (p *process) stop() error {
 	err := p.stopAlone()
 	if p.under != nil {
@@ -98,14 +100,14 @@ func (p *process) stop() error {
 	return err
 }
 
-// terminated is the status of a Java that SIGTERM has ended.
+// terminated is the exit status of a Java process ended by SIGTERM.
 const terminated = 128 + int(syscall.SIGTERM)
 
 func (p *process) stopAlone() error {
 	p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-p.exited:
-		// A server may say by its status that it was a signal that ended it.
+		// A server may report by its exit status that a signal ended it.
 		var status *exec.ExitError
 		if errors.As(p.err, &status) && (status.ExitCode() < 0 || status.ExitCode() == terminated) || p.err == nil {
 			return nil
@@ -138,7 +140,7 @@ type usage struct {
 	own *usage // without the process under it; nil if there is none
 }
 
-// usage is that of the process with the one under it.
+// usage is the usage of the process and of the process under it.
 func (p *process) usage() (usage, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
 	if err != nil {
@@ -161,8 +163,7 @@ func (p *process) usage() (usage, error) {
 	return usage{cpu + under.cpu, peak + under.peak, &u}, err
 }
 
-// familySeconds is the CPU time of the process and its children, also of those that have
-// ended.
+// familySeconds is the CPU time of the process and its children, including ended ones.
 func (p *process) familySeconds() (sum float64, err error) {
 	pid := strconv.Itoa(p.cmd.Process.Pid)
 	files, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -191,8 +192,8 @@ func (p *process) familySeconds() (sum float64, err error) {
 	return sum, nil
 }
 
-// cpuNanoseconds is the CPU time of the threads that still run, of the process and of that under
-// it, as the scheduler counts it: finer than usage, for short work.
+// cpuNanoseconds is the CPU time of the running threads of the process and of the process under
+// it, as counted by the scheduler. It is finer than usage, for short work.
 func (p *process) cpuNanoseconds() (int64, error) {
 	if p == nil {
 		return 0, nil
@@ -227,8 +228,8 @@ func (p *process) cpuNanoseconds() (int64, error) {
 // Go runs on.
 const clockTicks = 100
 
-// parseStat reads from /proc/PID/stat the user and system time of a process, in seconds, that of
-// those of its children that have ended, and its parent.
+// parseStat reads /proc/PID/stat. It returns the user and system time of a process in seconds,
+// that of its ended children, and its parent.
 func parseStat(text string) (own, ended float64, parent string, err error) {
 	// The second field is a name in parentheses that may hold blanks and
 	// parentheses.
@@ -272,7 +273,7 @@ func parsePeak(text string) (int64, error) {
 	return 0, errors.New("/proc status has no VmHWM")
 }
 
-// diskBytes is the space that the files below dir take.
+// diskBytes is the disk space of the files below dir.
 func diskBytes(dir string) (int64, error) {
 	var sum int64
 	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
@@ -297,9 +298,9 @@ func diskBytes(dir string) (int64, error) {
 	return sum, err
 }
 
-// awaitQuiet waits until the process has been idle and the size of dir the same
-// for the given time, and gives up after patience without an error: a server
-// that never rests is measured as it is then.
+// awaitQuiet waits until the process has been idle, and the size of dir
+// unchanged, for the given time. It gives up after patience without an error: a
+// server that never becomes idle is measured as it is then.
 func (p *process) awaitQuiet(ctx context.Context, dir string, quiet, patience time.Duration) error {
 	const pause = 200 * time.Millisecond
 	var lastCPU float64
@@ -325,10 +326,10 @@ func (p *process) awaitQuiet(ctx context.Context, dir string, quiet, patience ti
 	return nil
 }
 
-// millisSince is how many milliseconds have passed.
+// millisSince is the number of milliseconds since began.
 func millisSince(began time.Time) float64 { return float64(time.Since(began).Nanoseconds()) / 1e6 }
 
-// freeAddrs returns n addresses on loopback that nobody listens at.
+// freeAddrs returns n addresses on loopback at which nobody listens.
 func freeAddrs(n int) ([]string, error) {
 	var addrs []string
 	for range n {
@@ -342,7 +343,7 @@ func freeAddrs(n int) ([]string, error) {
 	return addrs, nil
 }
 
-// tail keeps the end of what a server says.
+// tail keeps the end of a server's output.
 type tail struct {
 	mu   sync.Mutex
 	text []byte

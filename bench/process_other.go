@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// orphansEnd is of no use elsewhere: there is no /proc to measure from.
+// orphansEnd does nothing: measurements need Linux's /proc anyway.
 func orphansEnd() *syscall.SysProcAttr { return nil }
 
 // makeBlocking leaves c to Go's poller.

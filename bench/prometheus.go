@@ -18,7 +18,7 @@ import (
 // prometheusTarget is Prometheus as a receiver of remote writes.
 type prometheusTarget struct{}
 
-// prometheus is a running one.
+// prometheus is a running Prometheus.
 type prometheus struct {
 	*process
 	dir  string
@@ -53,8 +53,8 @@ func (prometheusTarget) start(ctx context.Context, dir string, _ mode) (server, 
 // dataDirs is the snapshot that settle takes, which has everything in blocks.
 func (s *prometheus) dataDirs() []string { return []string{filepath.Join(s.dir, "snapshots")} }
 
-// send ignores n: Prometheus refuses points an hour older than the newest, so
-// connections that run apart would lose some.
+// send ignores n and uses one connection: Prometheus refuses points an hour
+// older than the newest, so a slower connection could lose points.
 func (s *prometheus) send(ctx context.Context, w workload, as form, _ int) error {
 	if as != asLines {
 		return errors.ErrUnsupported
@@ -67,11 +67,11 @@ func (s *prometheus) stored(ctx context.Context) (int64, error) {
 	return int64(n), err
 }
 
-// flush has nothing to do: what is acknowledged is visible.
+// flush has nothing to do: acknowledged points are visible.
 func (s *prometheus) flush(context.Context) error { return nil }
 
 // settle takes a snapshot: Prometheus writes the last hours to a block only
-// when newer ones have come.
+// once newer points have arrived.
 func (s *prometheus) settle(ctx context.Context) error {
 	_, err := httpDo(ctx, http.MethodPost, "http://"+s.http+"/api/v1/admin/tsdb/snapshot", nil, nil)
 	return err
@@ -102,7 +102,7 @@ func (s *prometheus) read(q question, text []byte) (answer, error) { return prom
 func promName(metric int) string { return strings.ReplaceAll(metricName(metric), ".", "_") }
 
 // sendRemote sends hosts [from, to) of w by Prometheus' remote write, as many
-// points at a time as other bodies have, each as a series of its own.
+// points per body as other protocols, each as a series of its own.
 func sendRemote(ctx context.Context, w workload, url string, from, to int) error {
 	labels := make([][]byte, (to-from)*w.metrics())
 	for i := range labels {
@@ -136,9 +136,9 @@ func sendRemote(ctx context.Context, w workload, url string, from, to int) error
 	return err
 }
 
-// Protocol buffers, as far as prometheus.WriteRequest needs them: the tag of
-// field n is n<<3 | wire type, of which 0 is varint, 1 eight bytes, 2 a length
-// and that many bytes.
+// The part of protocol buffers that prometheus.WriteRequest needs. The tag of
+// field n is n<<3 | wire type: 0 is a varint, 1 eight bytes, 2 a length and
+// that many bytes.
 
 // appendLabel appends field 1 of TimeSeries, a Label{1: name, 2: value}.
 func appendLabel(dst []byte, name, value string) []byte {

@@ -5,8 +5,9 @@ import (
 	"math"
 )
 
-// A question is one query over the series of one metric of W1, in no server's
-// language. Its range is whole steps and leaves out its end.
+// A question is one query over the series of one metric of W1, independent of
+// any server's language. Its range is a number of whole steps, and excludes its
+// end.
 type question struct {
 	kind             kind
 	metric           int
@@ -21,20 +22,20 @@ const (
 	raw         kind = iota // the points themselves
 	average                 // their average in each bucket, for each host
 	maximum                 // their maximum in each bucket, over all hosts
-	latestPoint             // the last one of each host
+	latestPoint             // the last point of each host
 	total                   // their sum in each bucket, over all hosts
-	mean                    // their average in each bucket, over all hosts, which have equally many
+	mean                    // their average in each bucket, over all hosts, which have the same number of points
 )
 
-// overHosts reports whether hosts are answered together.
+// overHosts reports whether the answer combines all hosts.
 func (k kind) overHosts() bool { return k == maximum || k == total || k == mean }
 
 const allHosts = -1
 
 const minuteMS, hourMS = 60_000, 3_600_000
 
-// A query is a kind of question that is asked again and again, each time of
-// other series.
+// A query is a kind of question that is asked repeatedly, each time about other
+// series.
 type query struct {
 	name, about string
 	question    func(w workload, turn int) question
@@ -76,14 +77,14 @@ func (w workload) allBy(kind kind, stepMS int64) question {
 	return question{kind: kind, host: allHosts, startMS: w.startMS, endExcl: w.endMS() - (w.endMS()-w.startMS)%stepMS, stepMS: stepMS}
 }
 
-// someHour is the start of one of the first six hours of w, those there are, from
-// its start in ms.
+// someHour is the start of one of the first six hours of w, or of all hours if w
+// is shorter, in ms from the start of w.
 func (w workload) someHour(turn int) int64 {
 	hours := min(max((w.endMS()-w.startMS)/hourMS, 1), 6)
 	return int64(turn) * 5 % hours * hourMS
 }
 
-// An answer is points by host; with maximum, under no host.
+// An answer has points by host; if it combines all hosts, the host is "".
 type answer map[string][]sample
 
 type sample struct {
@@ -91,9 +92,9 @@ type sample struct {
 	value float64
 }
 
-// equal says how two answers differ. Times are those of points or of the starts
-// of buckets. Averages may differ in their last digits, as additions are done in
-// another order.
+// equal returns an error that says how two answers differ, nil if they do not.
+// Times are those of points or of the starts of buckets. Averages may differ in
+// their last digits, because servers add values in different orders.
 func (a answer) equal(b answer) error {
 	if len(a) != len(b) {
 		return fmt.Errorf("%d series against %d", len(a), len(b))

@@ -72,8 +72,8 @@ type redisClient struct {
 	out  *bufio.Writer
 }
 
-// append sends all commands at once: Redis syncs its log before it answers any of those
-// that it has read together.
+// append sends all commands at once: Redis syncs its log once for all commands that it
+// reads together, before it answers any of them.
 func (c *redisClient) append(_ context.Context, events []sentEvent) error {
 	for _, e := range events {
 		c.command("XADD", stream, "*", "time", strconv.FormatInt(e.us, 10), "type", eventType, "data", string(e.data))
@@ -137,7 +137,7 @@ func (c *redisClient) reply() (any, error) {
 		return nil, fmt.Errorf("redis: reply %.100q is not understood", line)
 	}
 	if kind == '$' {
-		text := make([]byte, max(n, 0)+2) // -1 is none, which no command here answers
+		text := make([]byte, max(n, 0)+2) // -1 stands for no text, which no command here returns
 		_, err := io.ReadFull(c.in, text)
 		return string(text[:max(n, 0)]), err
 	}

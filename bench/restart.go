@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// restarts measures how long targets take to be back: after kill -9 with points
-// of 10 M in the log, and with a million series.
+// restarts measures how long targets take to start: after kill -9 with 10 M
+// points in the log, and with a million series.
 func (r *run) restarts(ctx context.Context) error {
 	killed := w1
 	killed.steps = 2500
@@ -65,8 +65,8 @@ func (r *run) afterStop(ctx context.Context, t target, w workload) error {
 	return r.timeStart(ctx, "open", t, w, dir, usual)
 }
 
-// timeStart starts a target in dir, asks it one question, and counts what it
-// has of w. Files are in the operating system's cache.
+// timeStart starts a target in dir, sends it one question, and counts the
+// points of w that it has. Files are in the operating system's cache.
 func (r *run) timeStart(ctx context.Context, stage string, t target, w workload, dir string, how mode) error {
 	began := time.Now()
 	return with(ctx, t, dir, how, func(s server) error {

@@ -27,7 +27,7 @@ type run struct {
 
 const varveName = "varve"
 
-// stageNames are the stages there are. A single shape is a stage as well.
+// stageNames are all stages. A single shape is a stage as well.
 var stageNames = []string{"W1", "W2", "W3", "json", "shapes", "queries", "busy", "dense", "restart", "tenants", "timelines", "graphite", "cassandra"}
 
 // cassandraParts are the parts of the stage cassandra, which can be run alone.
@@ -40,7 +40,8 @@ func isStage(name string) bool {
 	return slices.Contains(stageNames, name) || slices.Contains(cassandraParts, name) || slices.Contains(upkeepParts, name) || slices.Contains(graphiteParts, name) || slices.ContainsFunc(shapes, func(w workload) bool { return w.name == name })
 }
 
-// takesPart reports whether a target runs a round of a stage of sending.
+// takesPart reports whether a target takes part in a round of a stage that
+// sends points.
 func takesPart(t target, stage string, round int) bool {
 	switch {
 	case !slow(t):
@@ -53,7 +54,7 @@ func takesPart(t target, stage string, round int) bool {
 	return round == 0 && (stage == w1.name || stage == w2.name)
 }
 
-// slow is true of targets that would take most of the time.
+// slow reports whether a target would take most of the time.
 func slow(t target) bool {
 	switch t.(type) {
 	case varveTarget, victoriaTarget:
@@ -70,7 +71,7 @@ func usualForm(t target) form {
 	return asLines
 }
 
-// varve is the target for stages about it alone.
+// varve is the target of stages that measure only Varve.
 func (r *run) varve() (varveTarget, error) {
 	for _, t := range r.targets {
 		if ours, ok := t.(varveTarget); ok {
@@ -80,8 +81,8 @@ func (r *run) varve() (varveTarget, error) {
 	return varveTarget{}, errors.New("there is no Varve to measure")
 }
 
-// all runs the stages that are wanted. What fails is in the book; only what ends
-// the run is an error.
+// all runs the requested stages. Failures are recorded in the book; only a
+// failure that ends the run is an error.
 func (r *run) all(ctx context.Context) error {
 	wants := func(stage string) bool { return slices.Contains(r.stages, stage) }
 	for _, w := range []workload{w1, w2, w3} {
@@ -139,7 +140,7 @@ func (r *run) sized(w workload) workload {
 	case !r.quick:
 	case w.hosts > 1000:
 		w.hosts /= 10
-	case w.name == w1.name: // whose hours queries need
+	case w.name == w1.name: // queries need all its hours
 		w.hosts /= 4
 	default:
 		w.steps /= 4
@@ -147,8 +148,8 @@ func (r *run) sized(w workload) workload {
 	return w
 }
 
-// round has each target run a stage of sending once, every time another one
-// first.
+// round has each target run a stage that sends points once. Each round begins
+// with another target.
 func (r *run) round(ctx context.Context, stage string, round int, w workload, as form) {
 	for i := range r.targets {
 		if t := r.targets[(round+i)%len(r.targets)]; takesPart(t, stage, round) {
@@ -157,7 +158,7 @@ func (r *run) round(ctx context.Context, stage string, round int, w workload, as
 	}
 }
 
-// turn has one target run a stage of sending, in an empty directory.
+// turn has one target run a stage that sends points, in an empty directory.
 func (r *run) turn(ctx context.Context, stage string, round int, t target, w workload, as form) {
 	if ctx.Err() != nil {
 		return
@@ -208,7 +209,7 @@ func (r *run) loadIfMissing(ctx context.Context, t target, w workload, dirs map[
 	return err
 }
 
-// load puts w into a target, settles it and stops it.
+// load sends w to a target, settles it and stops it.
 func (r *run) load(ctx context.Context, t target, w workload, dir string) error {
 	return with(ctx, t, dir, usual, func(s server) error {
 		if err := r.sendAll(ctx, s, w, usualForm(t)); err != nil {

@@ -86,7 +86,7 @@ func jsonTags(h int) string {
 	return string(append(out, '}'))
 }
 
-// A body collects entries of a JSON array and posts them when they are enough.
+// A body collects entries of a JSON array and posts them once there are enough.
 type body struct {
 	url     string
 	text    bytes.Buffer
@@ -100,7 +100,8 @@ func (b *body) next() {
 	b.entries++
 }
 
-// post sends what there is, if it is enough or the last.
+// post sends the collected entries if there are enough of them, or if they are
+// the last.
 func (b *body) post(ctx context.Context, last bool) error {
 	if b.entries == 0 || b.entries < b.max && !last {
 		return nil
@@ -190,11 +191,11 @@ func sendPuts(ctx context.Context, w workload, url string, from, to int) error {
 	return errors.Join(err, out.post(ctx, true))
 }
 
-// client keeps connections open, and takes no compressed answers: it measures
+// client keeps connections open, and accepts no compressed answers: it measures
 // servers, not gzip.
 var client = &http.Client{Transport: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 16}}
 
-// httpDo returns the body of an answer that is a success.
+// httpDo returns the body of a successful answer.
 func httpDo(ctx context.Context, method, url string, header http.Header, body []byte) ([]byte, error) {
 	return httpOver(ctx, client, method, url, header, body)
 }

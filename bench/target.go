@@ -20,38 +20,38 @@ type target interface {
 	start(ctx context.Context, dir string, how mode) (server, error)
 }
 
-// mode is what a server is to do other than usual.
+// mode says how a server is to differ from its usual settings.
 type mode uint8
 
 const (
 	usual    mode = iota
 	onlyLogs      // keep points out of files, so that a start reads the log
 	uncached      // keep no points that were read from Cassandra
-	roomy         // have memory for many points that are not in Cassandra yet
+	roomy         // provide memory for many points that are not in Cassandra yet
 )
 
 // A server is a running target.
 type server interface {
 	// account is the process to be measured.
 	account() *process
-	// dataDirs are the directories whose sizes count, none if they would say
-	// nothing.
+	// dataDirs are the directories whose sizes are measured, none if the sizes
+	// would mean nothing.
 	dataDirs() []string
 	// send sends w in the given form, over n connections. It returns
-	// errors.ErrUnsupported if the server does not take that.
+	// errors.ErrUnsupported if the server does not accept that form.
 	send(ctx context.Context, w workload, as form, n int) error
-	// stored is the number of points that the server says it has taken.
+	// stored is the number of points that the server reports as accepted.
 	stored(ctx context.Context) (int64, error)
-	// flush makes what was sent visible to queries.
+	// flush makes sent points visible to queries.
 	flush(ctx context.Context) error
 	// settle writes everything to files, merges them, and returns when that is
 	// done.
 	settle(ctx context.Context) error
 	// counts is the number of points of each host's series of a metric.
 	counts(ctx context.Context, w workload, metric int) (map[string]int64, error)
-	// request is a question as the server takes it.
+	// request is a question in the form that the server accepts.
 	request(q question) request
-	// read understands the answer.
+	// read parses the answer.
 	read(q question, answer []byte) (answer, error)
 }
 
@@ -65,8 +65,8 @@ const (
 	asPickles             // Graphite's pickles
 )
 
-// targets returns Varve and the peers that are asked for and installed, and
-// says which are not. peers is a list of names, "all" or "none".
+// targets returns Varve and the requested peers that are installed, and prints
+// which are not. peers is a list of names, "all" or "none".
 func targets(ctx context.Context, binary, peers string) (found []target, versions map[string]string, err error) {
 	versions = make(map[string]string)
 	wanted := []target{varveTarget{binary}}
@@ -92,13 +92,14 @@ func targets(ctx context.Context, binary, peers string) (found []target, version
 
 // An installable is a kind of server.
 type installable interface {
-	// name is what the tables call it.
+	// name is its name in the tables.
 	name() string
-	// version is what of it is installed; exec.ErrNotFound if it is not.
+	// version is the installed version; exec.ErrNotFound if it is not
+	// installed.
 	version(ctx context.Context) (string, error)
 }
 
-// installed returns the targets that are there, and says which are not.
+// installed returns the installed targets, and prints which are not installed.
 func installed[T installable](ctx context.Context, r *run, all ...T) (found []T, err error) {
 	for _, t := range all {
 		version, err := t.version(ctx)
@@ -119,14 +120,15 @@ func installed[T installable](ctx context.Context, r *run, all ...T) (found []T,
 	return found, nil
 }
 
-// packageVersion is the version of a program as Debian's packages say, or as it
-// says itself if it is not from there.
+// packageVersion is the version of a program according to its Debian package,
+// or according to the program itself if it is not from that package.
 func packageVersion(ctx context.Context, program, pkg string, args ...string) (string, error) {
 	path, err := exec.LookPath(program)
 	if err != nil {
 		return "", err
 	}
-	// A program outside /usr/bin is not the package's, even if the package is there.
+	// A program outside /usr/bin is not that of the package, even if the package is
+	// installed.
 	if filepath.Dir(path) == "/usr/bin" {
 		if out, err := exec.CommandContext(ctx, "dpkg-query", "-W", "-f", "${Version}", pkg).Output(); err == nil && len(out) > 0 {
 			return string(out), nil
@@ -140,8 +142,7 @@ func packageVersion(ctx context.Context, program, pkg string, args ...string) (s
 	return line, nil
 }
 
-// awaitStored waits until the server says that it has taken n points since it
-// had before.
+// awaitStored waits until the server reports n stored points.
 func awaitStored(ctx context.Context, s server, n int64) error {
 	const patience = 30 * time.Second
 	var had int64
@@ -163,7 +164,8 @@ func awaitStored(ctx context.Context, s server, n int64) error {
 	return fmt.Errorf("server has %d of %d points and gets no further in %v:\n%s", had, n, patience, s.account().output.String())
 }
 
-// sendAll sends w, and returns when the server says that it has all of it.
+// sendAll sends w, and returns when the server reports all of its points as
+// stored.
 func (r *run) sendAll(ctx context.Context, s server, w workload, as form) error {
 	if err := s.send(ctx, w, as, r.connections); err != nil {
 		return err
@@ -204,7 +206,7 @@ func verify(ctx context.Context, s server, w workload) error {
 }
 
 // missing returns how many points of w the server does not have, and an error
-// if it has any too many.
+// if it has too many of any series.
 func missing(ctx context.Context, s server, w workload) (int64, error) {
 	var missing int64
 	for m := range w.metrics() {

@@ -13,16 +13,16 @@ import (
 	"time"
 )
 
-// The goal is about besideElsewhere: a flood takes processors, whatever it is sent to, and
-// client, flood and server share those of one machine here. What the server adds by serving
-// both tenants shows beside a server of its own for each.
+// The goal is relative to besideElsewhere. A flood takes processor time wherever it is
+// sent, and client, flood and server share one machine here. The cost of serving both
+// tenants with one server shows in comparison with a server for each.
 const (
 	besideAlone     = "question p99 to that alone"
 	besideElsewhere = "question p99 to that beside a flood of another server"
 )
 
 const (
-	neighbourTurns  = 8 // of each flood, here and elsewhere, by turns
+	neighbourTurns  = 8 // of each flood, alternately at the same server and at another one
 	neighbourFor    = 2 * time.Second
 	neighbourSettle = 300 * time.Millisecond // after a flood has begun or ended
 	neighbourPause  = 10 * time.Millisecond
@@ -32,7 +32,8 @@ const (
 	floodPoints = 2000
 )
 
-// floods are what one tenant does to a server while another one is measured.
+// floods are the kinds of load with which one tenant floods a server while
+// another tenant is measured.
 func floods() []flood {
 	return []flood{
 		{Name: "alone"},
@@ -44,8 +45,8 @@ func floods() []flood {
 	}
 }
 
-// neighbours measures how long one tenant of Varve waits, alone and while another one
-// floods the server over all limits.
+// neighbours measures how long one tenant of Varve waits, alone and while another
+// tenant floods the server beyond all limits.
 func (r *run) neighbours(ctx context.Context) error {
 	t, err := r.varve()
 	if err != nil {
@@ -124,14 +125,14 @@ func (r *run) neighboursOnce(ctx context.Context, t varveTarget, round int) (err
 	return nil
 }
 
-// neighbourTimes is what was measured beside a flood.
+// neighbourTimes are the times measured during a flood.
 type neighbourTimes struct {
 	writes, questions []float64 // ms each
 	flooded           flooded
 	seconds           float64
 }
 
-// tenants is a server with two of them.
+// tenants is a server with two tenants.
 type tenants struct {
 	*process
 	url     string
@@ -210,9 +211,9 @@ func points(name string, series, n int, fromMS int64) string {
 	return b.String()
 }
 
-// beside measures writes and questions of one tenant of s beside a flood by a tenant of
-// loud, which may be s. The question stays the same: the points that are written
-// meanwhile are of another metric.
+// beside measures writes and questions of one tenant of s during a flood by a tenant of
+// loud, which may be s. The answer to the question does not change, because the points
+// that are written meanwhile belong to another metric.
 func (s *tenants) beside(ctx context.Context, f flood, loud *tenants, n *neighbourTimes) error {
 	end := func() (flooded, error) { return flooded{}, nil }
 	began := time.Now()

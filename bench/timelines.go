@@ -18,7 +18,7 @@ type eventTarget interface {
 	start(ctx context.Context, dir string) (eventServer, error)
 }
 
-// An eventServer is a running one.
+// An eventServer is a running eventTarget.
 type eventServer interface {
 	account() *process
 	connect(ctx context.Context) (eventClient, error)
@@ -28,12 +28,12 @@ type eventServer interface {
 type eventClient interface {
 	// append stores events. They are durable, with fsync, when it returns.
 	append(ctx context.Context, events []sentEvent) error
-	// newest reads the newest events and returns how many came.
+	// newest reads the newest events and returns how many it got.
 	newest(ctx context.Context, limit int) (int, error)
 	close() error
 }
 
-// A sentEvent is what all servers are given.
+// A sentEvent is an event as it is sent to all servers.
 type sentEvent struct {
 	us   int64  // time, microseconds
 	data []byte // an object of JSON, of eventDataBytes
@@ -44,7 +44,7 @@ const (
 	stream         = "deploys"
 	eventType      = "deploy"
 	eventDataBytes = 200
-	manyEvents     = 1_000_000 // that are there when pages are read; a tenth in quick runs
+	manyEvents     = 1_000_000 // events that are stored when pages are read; a tenth in quick runs
 	batchEvents    = 1000      // of a request
 	batchSenders   = 8         // connections
 	singleSenders  = 64
@@ -60,8 +60,8 @@ var (
 	figureLoad     = figure{"load of the machine, 1 minute", ""}
 )
 
-// timelineStage measures appending and reading the newest page, beside what people use
-// instead.
+// timelineStage measures appending events and reading the newest page, and compares
+// with servers that people use instead.
 func (r *run) timelineStage(ctx context.Context) error {
 	ours, err := r.varve()
 	if err != nil {
@@ -114,7 +114,7 @@ func (r *run) timelinesOnce(ctx context.Context, t eventTarget, round int) (err 
 		return err
 	}
 	m.add(stage, figureEventOn, float64(on)/float64(many))
-	if used, err := s.account().usage(); err == nil && t.name() != (postgresTarget{}).name() { // a process a connection
+	if used, err := s.account().usage(); err == nil && t.name() != (postgresTarget{}).name() { // which has one process per connection
 		m.add(stage, figureEventRAM, float64(used.peak)/1e6)
 	}
 	if err := m.pages(ctx, "timelines, newest page"); err != nil {
@@ -141,7 +141,8 @@ func (m *eventMeter) add(stage string, f figure, v float64) {
 	m.run.book.add(stage, f, m.target.name(), m.round, v)
 }
 
-// appendAll sends requests of n events over some connections for as long as more says.
+// appendAll sends requests of n events over some connections as long as more returns
+// true.
 func (m *eventMeter) appendAll(ctx context.Context, stage string, connections, n int, more func() bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -194,7 +195,8 @@ func (m *eventMeter) appendAll(ctx context.Context, stage string, connections, n
 	return nil
 }
 
-// sendOver sends requests over one connection, and returns how many milliseconds each took.
+// sendOver sends requests over one connection, and returns the time of each in
+// milliseconds.
 func (m *eventMeter) sendOver(ctx context.Context, c eventClient, sender, n int, more func() bool) (millis []float64, err error) {
 	events := make([]sentEvent, n)
 	for more() {
@@ -211,7 +213,7 @@ func (m *eventMeter) sendOver(ctx context.Context, c eventClient, sender, n int,
 	return millis, nil
 }
 
-// pages reads the newest page again and again over one connection.
+// pages reads the newest page repeatedly over one connection.
 func (m *eventMeter) pages(ctx context.Context, stage string) error {
 	m.run.book.title(stage, fmt.Sprintf("the %d newest events, one connection", pageEvents))
 	c, err := m.server.connect(ctx)
@@ -256,7 +258,7 @@ func eventData(n int64) []byte {
 	return append(data[:eventDataBytes-2], `"}`...)
 }
 
-// loadAverage is that of the last minute, 0 if it is not known.
+// loadAverage is the load average of the last minute, 0 if it is unknown.
 func loadAverage() (load float64) {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err == nil {

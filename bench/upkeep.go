@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// upkeepFor is how long upkeep is measured: the server examines its index once an hour, for
-// the first time half an hour after its start.
+// upkeepFor is how long upkeep is measured: the server checks its index half an hour after
+// its start, and then once an hour.
 const upkeepFor = time.Hour
 
 // upkeepBeside is the stage in which a KairosDB runs on the same keyspace, whose row keys the server
 // must expect.
 const upkeepBeside = "cassandra-upkeep-beside"
 
-// upkeep measures what it costs to keep the index right, beside the cost of writing the samples,
-// while known series get points at the pace of collectors.
+// upkeep measures the cost of keeping the index correct, compared with the cost of writing the
+// samples, while known series get points at the pace of collectors.
 func (r *run) upkeep(ctx context.Context, t target, stage string) error {
 	dir, remove, err := r.emptyDir("upkeep", t)
 	if err != nil {

@@ -46,9 +46,9 @@ func (v value) appendTo(dst []byte) []byte {
 	return dst
 }
 
-// mix is a random number that depends on nothing but the series and the step,
-// so that a workload is the same over any number of connections. It is the
-// finisher of splitmix64.
+// mix is a random number that depends only on the series and the step, so that
+// a workload is the same over any number of connections. It is the finalizer of
+// splitmix64.
 func mix(series, step int) uint64 {
 	x := uint64(series)<<32 ^ uint64(step)*0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -56,12 +56,12 @@ func mix(series, step int) uint64 {
 	return x ^ x>>31
 }
 
-// A shape is how the values of a series develop. state is the mantissa before,
-// at first a random one from 0 to 9,999; random is new for each point.
+// A shape computes the next value of a series. state is the previous mantissa,
+// at first a random number from 0 to 9,999; random is new for each point.
 type shape func(metric int, state int64, random uint64) value
 
-// devops is ten random walks with two decimals, seven growing counters and
-// three constants a host.
+// devops has, for each host, ten random walks with two decimals, seven growing
+// counters and three constants.
 func devops(metric int, state int64, random uint64) value {
 	switch {
 	case metric < 10:
@@ -81,7 +81,7 @@ func doubles(_ int, _ int64, random uint64) value {
 	return value{int64(math.Float64bits(float64(random>>11) / (1 << 53) * 1000)), fullDouble}
 }
 
-// noisy is a level with noise that fills all of 3 to 6 decimals.
+// noisy is a constant level with noise in all of its 3 to 6 decimals.
 func noisy(metric int, state int64, random uint64) value {
 	decimals := 3 + metric%4
 	level := 40 * powersOfTen[decimals]

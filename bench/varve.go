@@ -18,7 +18,7 @@ import (
 // varveTarget is the server of this repository.
 type varveTarget struct{ binary string }
 
-// varve is a running one.
+// varve is a running Varve.
 type varve struct {
 	*process
 	dir               string
@@ -26,7 +26,8 @@ type varve struct {
 	paths, pickles    string // addresses of Graphite's protocols
 }
 
-// buildVarve compiles the server from the sources around, as their Makefile does.
+// buildVarve compiles the server from the sources around this directory, as their
+// Makefile does.
 func buildVarve(ctx context.Context, dir string) (binary string, err error) {
 	binary = filepath.Join(dir, "varve")
 	args := []string{"build", "-trimpath", "-o", binary}
@@ -67,7 +68,7 @@ func (t varveTarget) startBy(ctx context.Context, dir string, flags ...string) (
 	if v.process, err = startProcess(ctx, t.binary, append(args, flags...)...); err != nil {
 		return nil, err
 	}
-	return v, v.awaitReady(10*time.Minute, answers(ctx, "http://"+v.http+"/api/v1/health/check")) // a start with millions of names takes its time
+	return v, v.awaitReady(10*time.Minute, answers(ctx, "http://"+v.http+"/api/v1/health/check")) // a start with millions of names takes long
 }
 
 func (v *varve) dataDirs() []string {
@@ -93,7 +94,7 @@ func (v *varve) stored(ctx context.Context) (int64, error) {
 	return int64(n), err
 }
 
-// flush has nothing to do: what is acknowledged is visible.
+// flush has nothing to do: acknowledged points are visible.
 func (v *varve) flush(context.Context) error { return nil }
 
 func (v *varve) settle(ctx context.Context) error {
@@ -103,7 +104,7 @@ func (v *varve) settle(ctx context.Context) error {
 
 type object = map[string]any
 
-// post is a request with a body that is always one of JSON's.
+// post is a request with a JSON body. Encoding the body cannot fail.
 func (v *varve) post(path string, body object) request {
 	text, err := json.Marshal(body)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 // victoriaTarget is a single node of VictoriaMetrics, as Debian packages it.
 type victoriaTarget struct{}
 
-// victoria is a running one.
+// victoria is a running VictoriaMetrics.
 type victoria struct {
 	*process
 	dir       string
@@ -34,7 +34,8 @@ func (t victoriaTarget) start(ctx context.Context, dir string, _ mode) (server, 
 	return t.startBy(ctx, dir, "-opentsdbListenAddr=")
 }
 
-// startBy starts a server that takes points at the listener of a flag.
+// startBy starts a server that accepts points at the listener that a flag
+// opens.
 func (victoriaTarget) startBy(ctx context.Context, dir, listener string) (*victoria, error) {
 	addrs, err := freeAddrs(2)
 	if err != nil {
@@ -73,7 +74,7 @@ func (v *victoria) flush(ctx context.Context) error {
 	return err
 }
 
-// settle forces a merge, which goes on in the background.
+// settle forces a merge, which runs in the background.
 func (v *victoria) settle(ctx context.Context) error {
 	if err := v.flush(ctx); err != nil {
 		return err
@@ -105,8 +106,8 @@ func (v *victoria) counts(ctx context.Context, w workload, metric int) (map[stri
 	return promCounts(text, "host")
 }
 
-// request takes points by the export, which is the fastest that VictoriaMetrics has,
-// and everything else by PromQL.
+// request asks for points by the export, which is the fastest way of
+// VictoriaMetrics, and for everything else by PromQL.
 func (v *victoria) request(q question) request {
 	selector := fmt.Sprintf("{__name__=%q}", metricName(q.metric))
 	if q.host != allHosts {
@@ -166,7 +167,7 @@ func promQuestion(addr string, q question, selector string) request {
 		steps.Set("query", fmt.Sprintf(form, selector, q.stepMS/1000))
 		return promRequest(addr, "query_range", steps)
 	}
-	// The last point, or with a window all points.
+	// An instant query returns the last point or, with a window, all points.
 	query := selector
 	if q.kind == raw {
 		query += fmt.Sprintf("[%ds]", (q.endExcl-q.startMS)/1000)
@@ -193,8 +194,8 @@ type promSample struct {
 
 func (s *promSample) UnmarshalJSON(text []byte) error {
 	var pair [2]json.Number
-	// A value is quoted; json.Number takes that only if it is a number, and no
-	// workload has others.
+	// Values are quoted. json.Number accepts a quoted text only if it is a
+	// number, and no workload has other values.
 	if err := json.Unmarshal(text, &pair); err != nil {
 		return err
 	}

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A workload is what is sent: hosts x metrics() series of steps points each.
-// Everything in it follows from its fields.
+// A workload is a set of points to send: hosts x metrics() series of steps
+// points each. Its fields determine all points.
 type workload struct {
 	name   string
 	hosts  int
@@ -20,7 +20,7 @@ type workload struct {
 	times   timing
 	shape   shape
 	order   order
-	pace    time.Duration // from one step to the next as they are sent; 0: as fast as they are taken
+	pace    time.Duration // time between sending one step and the next; 0: as fast as the server accepts them
 }
 
 const (
@@ -36,19 +36,20 @@ var (
 	w3 = workload{name: "W3", hosts: 5, steps: 172_800, startMS: fullHourMS, stepMS: 1_000, shape: devops}
 )
 
-// w1s and live are what KairosDB and Varve over Cassandra get: an hour of W1 as
-// fast as it is taken, and more hosts for three minutes at the pace of
+// w1s and live are for KairosDB and Varve over Cassandra: an hour of W1 as fast
+// as the server accepts it, and more hosts for three minutes at the pace of
 // collectors.
 var (
 	w1s  = workload{name: "W1s", hosts: 200, steps: 360, startMS: fullHourMS, stepMS: 10_000, shape: devops}
 	live = workload{name: "live", hosts: 2500, steps: 18, startMS: fullHourMS, stepMS: 10_000, shape: devops, pace: 10 * time.Second}
 )
 
-// dense is a single metric of 100 series of two days, and aggregates of it all
-// are asked for. Its series take turns in being gauges, counters and constants.
+// dense is a single metric of 100 series over two days; queries aggregate all
+// of it. Its series are gauges, counters and constants in turn.
 var dense = workload{name: "dense", hosts: 100, single: true, steps: 172_800, startMS: fullHourMS, stepMS: 1_000, shape: devops}
 
-// shapes are workloads of other kinds. None may be a cliff.
+// shapes are workloads of other kinds. On none of them may the server be much
+// slower.
 var shapes = []workload{
 	{name: "integers", hosts: 100, steps: 1080, startMS: fullHourMS, stepMS: 10_000, shape: integers},
 	{name: "doubles", hosts: 100, steps: 1080, startMS: fullHourMS, stepMS: 10_000, shape: doubles},
@@ -60,7 +61,7 @@ var shapes = []workload{
 	{name: "million", hosts: 50_000, steps: 5, startMS: fullHourMS, stepMS: 60_000, shape: devops, order: shuffled},
 }
 
-// timing is when the points of a series are.
+// timing says at which times a series has points.
 type timing uint8
 
 const (
@@ -76,14 +77,14 @@ type order uint8
 
 const (
 	inOrder  order = iota // host by host, of each all metrics, as collectors do
-	shuffled              // in another order each step
+	shuffled              // in a different order at each step
 	late                  // shuffled, and one in twenty up to some hundred steps late
 )
 
 func (w workload) series() int   { return w.hosts * w.metrics() }
 func (w workload) points() int64 { return int64(w.series()) * int64(w.steps) }
 
-// metrics is the number of metrics, of each of which a host has a series.
+// metrics is the number of metrics; a host has one series of each.
 func (w workload) metrics() int {
 	if w.single {
 		return 1
@@ -91,7 +92,7 @@ func (w workload) metrics() int {
 	return metricsPerHost
 }
 
-// endMS is after the last point of w.
+// endMS is a time after the last point of w.
 func (w workload) endMS() int64 {
 	if w.times == bursts {
 		return w.startMS + int64((w.steps+burst-1)/burst)*3_600_000
@@ -99,7 +100,7 @@ func (w workload) endMS() int64 {
 	return w.startMS + int64(w.steps)*w.stepMS
 }
 
-// at is the time of one point. The times of a series grow.
+// at is the time of one point. The times of a series ascend.
 func (w workload) at(series, step int) int64 {
 	switch w.times {
 	case irregular:
@@ -112,7 +113,7 @@ func (w workload) at(series, step int) int64 {
 	return w.startMS + int64(step)*w.stepMS
 }
 
-// String says how large w is.
+// String describes the size of w.
 func (w workload) String() string {
 	return fmt.Sprintf("%d series x %d points = %.2f M", w.series(), w.steps, float64(w.points())/1e6)
 }
@@ -151,7 +152,7 @@ type point struct {
 	value        value
 }
 
-// lateness is how many steps late points are held back on average.
+// lateness is the average number of steps by which late points are delayed.
 const lateness = 60
 
 // generate calls emit for each point of hosts [from, to), step by step. It ends
