@@ -93,7 +93,8 @@ func lockError(dir string, err error, held bool) error {
 // BlockName is the name of the block file with a number, in the directory of block files.
 func BlockName(number uint64) string { return fmt.Sprintf("%010d%s", number, blockSuffix) }
 
-// BlockPath is the path of that file in the data directory dir.
+// BlockPath is the path of the block file with a number in the data directory
+// dir.
 func BlockPath(disk vfs.FS, dir string, number uint64) string {
 	return disk.PathJoin(dir, Blocks, BlockName(number))
 }

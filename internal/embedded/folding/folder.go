@@ -1,6 +1,6 @@
-// Package folding reads block files of one step, the samples or the buckets of one series after
-// another, and writes them again: what is old enough for a coarser stage of its series' policy as
-// buckets of that stage, the rest as it is, and nothing of what has outlived the last stage.
+// Package folding rewrites block files of one step, series by series. It replaces data that is
+// old enough for a coarser stage of the series' policy by buckets of that stage, drops data older
+// than the last stage, and keeps the rest unchanged.
 //
 //	Files --> Samples or Buckets --> buckets.Fold --+--> rest: as it is
 //	          of a series                           +--> made: an output for each coarser step
@@ -50,17 +50,17 @@ type Folder struct {
 	place  *partition.Place
 	origin blockfile.Origin
 
-	sketches bool // buckets that are made may have sketches
+	sketches bool // new buckets may have sketches
 	held     bool // some series were left out
 	fold     buckets.Fold
-	rest     partition.Gather            // what stays as it is
+	rest     partition.Gather            // data that stays unchanged
 	made     map[int64]*partition.Gather // by step
 	id       model.SeriesNumber
 	data     []byte // scratch
 }
 
-// New returns a folder that writes to a place. counts is for what stays as it is, whose
-// files have that origin. With sketches, the buckets that it makes may have sketches.
+// New returns a folder that writes to a place. counts and origin are for the files with
+// data that stays unchanged. With sketches, new buckets may have sketches.
 func New(src Source, place *partition.Place, counts *partition.Counts, origin blockfile.Origin, sketches bool) *Folder {
 	f := &Folder{Source: src, place: place, origin: origin, sketches: sketches, made: map[int64]*partition.Gather{}}
 	f.rest.Out = place.NewOutput(counts, chunk.Best, origin).Watch()
@@ -75,7 +75,8 @@ func Merge(src Source, out *partition.Output, sketches bool) error {
 	return f.Run()
 }
 
-// Outputs returns what was written to. The caller finishes or aborts each.
+// Outputs returns the outputs that Run has written to. The caller finishes or
+// aborts each.
 func (f *Folder) Outputs() []*partition.Output {
 	outputs := []*partition.Output{f.rest.Out}
 	for _, g := range f.made {
@@ -87,8 +88,8 @@ func (f *Folder) Outputs() []*partition.Output {
 // Held reports whether series were left out, because they have equally old samples in memory.
 func (f *Folder) Held() bool { return f.held }
 
-// Counts returns how many samples or buckets were made coarser, and how many are left out
-// because they have outlived the last stage.
+// Counts returns how many samples or buckets were folded, and how many were dropped
+// because they are older than the last stage.
 func (f *Folder) Counts() (folded, gone int64) { return f.fold.Folded, f.fold.Gone }
 
 // Run reads and writes everything.
@@ -130,7 +131,7 @@ func (f *Folder) one(kind model.Kind, iters []*blockfile.Iter) error {
 	return err
 }
 
-// task says what is to be done with the current series.
+// task returns the fold's task for the current series.
 func (f *Folder) task(kind model.Kind) buckets.Task {
 	p := retention.Policy{}
 	if f.Policy != nil {
@@ -142,7 +143,7 @@ func (f *Folder) task(kind model.Kind) buckets.Task {
 	stages := p.Rule.Stages
 	return buckets.Task{
 		Plan: f.restricted(stages.Plan(f.NowMS), kind), StepMS: f.StepMS, SlotMS: stages[0].Step * 1000,
-		// The book may be another one than that by which the files were begun.
+		// The book may have changed since the files were begun.
 		Sketches: f.sketches && p.Sketches(),
 	}
 }
@@ -220,7 +221,7 @@ func (f *Folder) buckets(_ model.Kind, iters []*blockfile.Iter) error {
 	}
 }
 
-// add takes a bucket that was made.
+// add writes a new bucket.
 func (f *Folder) add(b store.Bucket) error {
 	g := f.made[b.StepMS]
 	if g == nil {

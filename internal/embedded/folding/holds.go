@@ -17,7 +17,7 @@ type Holds struct {
 	mu      sync.Mutex
 	held    map[*model.TimeRange]struct{}
 	running bool
-	folding model.TimeRange // by the fold that is running
+	folding model.TimeRange // range of the fold that is running
 }
 
 // NewHolds returns Holds without a fold or a caller.
@@ -25,8 +25,8 @@ func NewHolds() *Holds {
 	return &Holds{changed: notify.New(), held: make(map[*model.TimeRange]struct{})}
 }
 
-// Hold waits until no fold of data in r is running, and keeps others from beginning until
-// release is called.
+// Hold waits until no fold of data in r is running, and keeps new folds of such data from
+// beginning until release is called.
 func (h *Holds) Hold(ctx context.Context, r model.TimeRange) (release func(), err error) {
 	if err := h.changed.Wait(ctx, func() bool { return h.hold(&r) }); err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func (h *Holds) Begin(r model.TimeRange) bool {
 	return true
 }
 
-// End says that the fold has ended.
+// End records that the fold has ended.
 func (h *Holds) End() {
 	h.mu.Lock()
 	h.running = false

@@ -28,7 +28,7 @@ type BackupReport struct {
 	Series    int    `json:"series"`
 	Segments  int    `json:"log_segments"`
 	LogBytes  int64  `json:"log_bytes"`
-	Copied    int64  `json:"copied_bytes"` // not hard-linked
+	Copied    int64  `json:"copied_bytes"` // files that could not be hard-linked
 }
 
 const (
@@ -49,9 +49,9 @@ var backupName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 // A BackupSource is a running store that is backed up.
 type BackupSource struct {
 	Dir    string
-	Series int // that it knows
+	Series int // number of series
 
-	// Checkpoint writes to block files what is acknowledged by now, so that little of the
+	// Checkpoint writes all acknowledged samples to block files, so that little of the
 	// log has to be copied.
 	Checkpoint func() error
 
@@ -59,9 +59,9 @@ type BackupSource struct {
 	// belong to it, held until release is called.
 	Pin func(catalogueDir string, copyLog func(from, end wal.Segment) error) (files []*blockfile.File, release func(), err error)
 
-	// Beside copies what lies beside the store in its directory, by the name that it has
-	// there, into a directory that does not exist yet. Each copy is of a moment of its own,
-	// after the call of Backup.
+	// Beside has functions that copy other data in the store's directory, by its name
+	// there, to a directory that does not exist yet. Each copy is consistent at its own
+	// moment, after the call of Backup.
 	Beside map[string]func(dir string) error
 
 	// Explain turns the error of a full disk into that of a store that takes no writes.
@@ -69,9 +69,9 @@ type BackupSource struct {
 }
 
 // Backup makes a consistent copy of a running store, a directory of the given name in
-// parent that is a store by itself. The directory appears under its name when it is
-// complete and durable, else not at all. Block files are hard links where the file system
-// allows it: they never change. A name that is not fit for a file or is taken is an
+// parent that is a store by itself. The directory gets its name only once it is complete
+// and durable. Block files are hard links where the file system allows it: they never
+// change. A name that is invalid for a file or already exists is a
 // *store.InputError. One caller at a time.
 func Backup(ctx context.Context, disk vfs.FS, parent, name string, source BackupSource) (*BackupReport, error) {
 	if !backupName.MatchString(name) || len(name) > backupDigits {
@@ -113,9 +113,9 @@ type backup struct {
 
 func (b *backup) path(name string) string { return b.fs.PathJoin(b.tmp, name) }
 
-// removeUnfinished removes the backups that a crash has ended. Each would keep the space of
-// the block files that it links, for ever. One that is locked is being made by another
-// server, which has the same directory for its backups.
+// removeUnfinished removes backups that a crash has interrupted. Each would hold the disk
+// space of its linked block files for ever. A locked backup is being made by another server
+// that uses the same directory for backups.
 func (b *backup) removeUnfinished() error {
 	names, err := safefile.List(b.fs, b.parent)
 	if err != nil {
@@ -132,15 +132,15 @@ func (b *backup) removeUnfinished() error {
 	return nil
 }
 
-// removeAbandoned removes an unfinished backup, unless it is being made. It first takes its
-// name away: the other server may have finished the backup and given up the lock just now.
-// Then either it finds no backup to publish, which is an error there, or it has published it,
-// and there is none to remove. Files that are removed one by one would be missing in a backup
-// that is published meanwhile.
+// removeAbandoned removes an unfinished backup, unless it is being made. It first renames the
+// backup, because the other server may just have finished the backup and released the lock.
+// Then either that server finds no backup to publish and reports an error, or it has
+// published the backup, and nothing is left to rename. If the files were removed one by one
+// without the rename, a backup published meanwhile would lack them.
 func (b *backup) removeAbandoned(name string) error {
 	dir := b.fs.PathJoin(b.parent, name)
 	if info, err := b.fs.Stat(dir); err != nil || !info.IsDir() {
-		return nil // published, removed, or of somebody else: a backup is a directory
+		return nil // already published or removed, or not a backup: a backup is a directory
 	}
 	lock, err := datadir.Lock(b.fs, dir)
 	switch {
@@ -151,7 +151,7 @@ func (b *backup) removeAbandoned(name string) error {
 	case err != nil:
 		return err
 	}
-	if err := lock.Close(); err != nil { // Windows renames no directory in which a file is open
+	if err := lock.Close(); err != nil { // Windows cannot rename a directory in which a file is open
 		return err
 	}
 	aside := b.fs.PathJoin(b.parent, abandoned+strings.TrimPrefix(strings.TrimPrefix(name, abandoned), unfinished))
@@ -183,7 +183,7 @@ func (b *backup) room() error {
 }
 
 // run makes the backup while it holds the lock of the unfinished one, see removeUnfinished.
-// A lock that another server holds leaves that server's backup alone.
+// If another server holds the lock, run leaves that server's backup alone.
 func (b *backup) run() error {
 	if err := b.fs.MkdirAll(b.tmp, 0o750); err != nil {
 		return err
@@ -196,9 +196,9 @@ func (b *backup) run() error {
 	if err == nil {
 		err = b.sync(made)
 	}
-	// The finished backup has no lock file: Windows renames no directory in which a file is
-	// open. From here on another server may take the backup for one that a crash has ended,
-	// see removeAbandoned: what takes time comes before.
+	// The finished backup has no lock file: Windows cannot rename a directory in which a
+	// file is open. From here on another server may mistake the backup for one that a crash
+	// has interrupted (see removeAbandoned), so all slow steps come before.
 	err = errors.Join(err, lock.Close(), b.fs.Remove(b.path(datadir.LockFile)))
 	if err == nil {
 		err = b.publish()
@@ -274,7 +274,7 @@ func (b *backup) log(from, end wal.Segment) error {
 			return err
 		}
 		dst := b.fs.PathJoin(b.path(datadir.Log), n.FileName())
-		// Never a link: a segment's file is used again later.
+		// Never a link: the file of a segment is reused later.
 		if err := safefile.Copy(b.fs, b.fs.PathJoin(b.fs.PathJoin(b.source.Dir, datadir.Log), n.FileName()), dst); err != nil {
 			return err
 		}
@@ -289,8 +289,7 @@ func (b *backup) log(from, end wal.Segment) error {
 	return nil
 }
 
-// blockFile links a file into the backup, or copies it where that is not
-// possible.
+// blockFile links a file into the backup, or copies it if it cannot be linked.
 func (b *backup) blockFile(f *blockfile.File) error {
 	if err := b.ctx.Err(); err != nil {
 		return err

@@ -23,19 +23,20 @@ import (
 // findingsMax bounds the findings that a report lists; more are counted.
 const findingsMax = 1000
 
-// A Finding is one difference from what was written, or from what must be.
+// A Finding is one difference from what was written, or one violation of an
+// invariant.
 type Finding struct {
 	File    string `json:"file"`
-	Offset  int64  `json:"offset"` // in File, -1 if it cannot be told
+	Offset  int64  `json:"offset"` // in File, -1 if unknown
 	Problem string `json:"problem"`
-	Cost    string `json:"cost"`   // what is lost or at risk
+	Cost    string `json:"cost"`   // the data that is lost or at risk
 	Remedy  string `json:"remedy"` // the way out
 
 	part   part
 	number uint64 // of a block file
 }
 
-// part says what has to be repaired.
+// A part is the part of the store that has to be repaired.
 type part uint8
 
 const (
@@ -66,7 +67,7 @@ type CheckReport struct {
 	Notes    []string  `json:"notes"`            // worth knowing, but not damage
 
 	unlisted []uint64 // block files that are in no manifest
-	outdated bool     // the catalogue refers to files that are not there, and may be older than the others
+	outdated bool     // the catalogue refers to missing files, and may be older than the other files
 }
 
 // Clean reports that nothing was found.
@@ -86,8 +87,8 @@ type CheckOptions struct {
 	Now            func() time.Time // nil = time.Now
 }
 
-// Check reads everything that a store consists of and reports what is not as it should
-// be. The error says why the check could not be finished; a finding is not an error.
+// Check reads all files of a store and reports all faults in them. The error says why
+// the check could not be finished; a finding is not an error.
 func (d *Directory) Check(ctx context.Context, o CheckOptions) (*CheckReport, error) {
 	c := newChecker(ctx, d.fs, d.path, o)
 	if d.catalogue == nil {
@@ -131,8 +132,8 @@ func (d *Directory) Check(ctx context.Context, o CheckOptions) (*CheckReport, er
 	return c.report, c.timelines(false)
 }
 
-// A Running is an open store that is checked while it works. Rows, files and deletions
-// are of one moment.
+// A Running is an open store that is checked while it is in use. Rows, files and
+// deletions are of one moment.
 type Running struct {
 	FS        vfs.FS
 	Dir       string
@@ -144,8 +145,8 @@ type Running struct {
 	Log func() (wal.ReplayOptions, error) // the part of the log that is needed now
 }
 
-// Check checks the block files, the catalogue and the part of the log that is
-// complete. What is written meanwhile is left out.
+// Check checks the block files, the catalogue and the complete part of the log.
+// It leaves out data that is written during the check.
 func (r *Running) Check(ctx context.Context, o CheckOptions) (*CheckReport, error) {
 	c := newChecker(ctx, r.FS, r.Dir, o)
 	c.width, c.rows = r.Width, r.Rows
@@ -194,15 +195,15 @@ func (r *Running) checkLog(c *checker) error {
 		if now.From == needed.From {
 			return err
 		}
-		*c.report = before // released while it was read
+		*c.report = before // a checkpoint released it while it was read
 		if err := c.ctx.Err(); err != nil {
 			return err
 		}
 	}
 }
 
-// completeSegment is the last segment that is no longer written to, 0 if there
-// is none: a segment is complete and durable before the next one is begun.
+// completeSegment is the last complete segment, 0 if there is none: a segment
+// is complete and durable before the next one is begun.
 func (r *Running) completeSegment() (wal.Segment, error) {
 	segments, err := wal.Segments(r.FS, r.FS.PathJoin(r.Dir, datadir.Log))
 	if err != nil || len(segments) < 2 {
@@ -211,7 +212,7 @@ func (r *Running) completeSegment() (wal.Segment, error) {
 	return segments[len(segments)-2], nil
 }
 
-// A checker looks at one store.
+// A checker checks one store.
 type checker struct {
 	ctx     context.Context
 	fs      vfs.FS
@@ -259,7 +260,7 @@ func (c *checker) note(format string, args ...any) {
 	}
 }
 
-// read counts bytes that were read, and waits if they came too fast.
+// read counts bytes that were read, and waits if the check reads too fast.
 func (c *checker) read(doing string, n int64) error {
 	c.progress.Doing = doing
 	c.progress.Bytes += n
@@ -291,7 +292,7 @@ func (c *checker) list(dir string) ([]string, error) {
 	return names, nil
 }
 
-// orphans notes block files that nothing refers to.
+// orphans records block files that nothing refers to.
 func (c *checker) orphans() error {
 	names, err := c.list(datadir.Blocks)
 	if err != nil {

@@ -26,7 +26,7 @@ const blockRemedy = "stop the server and run varve repair: it keeps everything t
 const newerRemedy = "use the newer build; or restore a backup that was made before the newer build ran"
 
 // NewerRemedy says what to do about a block file that cannot be read because a newer
-// build wrote it; "" if that is not why.
+// build wrote it; "" for any other reason.
 func NewerRemedy(fs vfs.FS, path string) string {
 	if blockfile.Newer(fs, path) {
 		return newerRemedy
@@ -112,12 +112,12 @@ type blockCheck struct {
 	seen    *roaring.Bitmap
 	tally   blockfile.Tally
 	series  model.SeriesNumber
-	last    int64 // of the chunk before
+	last    int64 // of the previous chunk
 	chunks  int64
 	samples int64
 	damaged []int // pages
 
-	removed  *roaring.Bitmap // series that were removed, of which samples are left
+	removed  *roaring.Bitmap // removed series that still have samples in the file
 	leftover int64           // these samples
 }
 
@@ -162,7 +162,7 @@ func (b *blockCheck) run() error {
 	return nil
 }
 
-// page checks what is in a page whose checksum is right.
+// page checks the content of a page whose checksum is correct.
 func (b *blockCheck) page(ref blockfile.PageRef, p chunk.Page) {
 	entries := p.Iter()
 	for e := (chunk.Entry{}); entries.Next(&e); {
@@ -176,7 +176,7 @@ func (b *blockCheck) page(ref blockfile.PageRef, p chunk.Page) {
 	}
 }
 
-// chunk checks one chunk and returns what is wrong with it, "" if nothing is.
+// chunk checks one chunk and returns its fault, "" if there is none.
 func (b *blockCheck) chunk(e *chunk.Entry) string {
 	if b.chunks > 0 && (e.Series < b.series || e.Series == b.series && e.FirstMS <= b.last) {
 		return fmt.Sprintf("expected series %d after %d ms or a later one", b.series, b.last)
@@ -200,7 +200,8 @@ func (b *blockCheck) chunk(e *chunk.Entry) string {
 	case kind == 0 && b.rows != nil && e.Series >= b.meta.NextSeries:
 		return "no series ever had this id"
 	case kind == 0 && !b.gone(e):
-		// An expired sample hid them until the series was removed. It may be gone since.
+		// An expired sample hid these samples until the series was removed. The expired
+		// sample itself may have been removed since.
 		b.removed.Add(uint32(e.Series))
 		b.leftover += int64(e.Count)
 	case b.file.StepMS != 0:
@@ -231,7 +232,7 @@ func (b *blockCheck) buckets(e *chunk.Entry) string {
 	return ""
 }
 
-// compareEntry compares what a chunk says of its samples with the samples.
+// compareEntry compares the statistics of a chunk with its samples.
 func compareEntry(e *chunk.Entry, cols *model.Columns) string {
 	n := cols.Len()
 	if n != e.Count || n == 0 {
@@ -260,7 +261,7 @@ func compareStats(e *chunk.Entry, values []uint64) string {
 	lo, hi, sum := model.Min(e.Kind, values), model.Max(e.Kind, values), model.Sum(e.Kind, values)
 	s := &e.Stats
 	same := func(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) }
-	// Of 0 and -0, earlier versions of Varve took the one that came first.
+	// Of 0 and -0, earlier versions of Varve used the one that came first.
 	if lo != s.Min || hi != s.Max || !same(sum, s.Sum) || values[0] != s.First || values[len(values)-1] != s.Last {
 		return fmt.Sprintf("expected minimum %v, maximum %v, sum %v, got %v, %v, %v", s.Min, s.Max, s.Sum, lo, hi, sum)
 	}
@@ -316,7 +317,8 @@ func (b *blockCheck) reportPages() {
 // namesShown bounds the series that one finding names.
 const namesShown = 3
 
-// affected says whose samples a page has, and of which time, as far as the index shows.
+// affected describes the series and the time range of the samples in a page, as far as
+// the index shows.
 func (b *blockCheck) affected(i int) string {
 	ref := b.file.Ref(i)
 	lo, hi := ref.Series, model.SeriesNumber(math.MaxUint32)

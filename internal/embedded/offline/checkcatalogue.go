@@ -28,7 +28,7 @@ func (c *checker) catalogueLost(fault error) {
 }
 
 // tables verifies the checksum of every block of every live table of the
-// catalogue, also of those parts that no row is read from. nil = of every table that the
+// catalogue, also of those parts that no row is read from. nil = every table that the
 // catalogue may have.
 func (c *checker) tables(live map[string]bool) error {
 	dir := c.fs.PathJoin(c.dir, datadir.Catalogue)
@@ -85,8 +85,8 @@ func (c *checker) table(path string) (size int64, fault, err error) {
 	return info.Size(), errors.Join(r.ValidateBlockChecksums(), r.Close()), nil
 }
 
-// readRows reads every row of the catalogue, and keeps what the other checks
-// need.
+// readRows reads every row of the catalogue, and keeps the data that the other
+// checks need.
 func (c *checker) readRows() error {
 	c.metaRows()
 	for _, t := range []struct {
@@ -175,7 +175,7 @@ func (c *checker) deletionRow(key, value []byte) error {
 	return nil
 }
 
-// blocksWithoutCatalogue checks all block files that are there, by themselves.
+// blocksWithoutCatalogue checks all existing block files, each on its own.
 func (c *checker) blocksWithoutCatalogue() error {
 	names, err := c.list(datadir.Blocks)
 	if err != nil {

@@ -38,7 +38,7 @@ func (c *checker) logFiles(o wal.ReplayOptions, known bool) error {
 		c.note("the log ends in %d bytes of an incomplete write: a crash leaves such bytes, and nothing in them was acknowledged", stats.CutBytes)
 	}
 	if isDamage(err) {
-		return nil // reported, and too many to go on
+		return nil // already reported; too many to continue
 	}
 	return err
 }

@@ -16,8 +16,8 @@ import (
 
 const timelinesRemedy = "these events are stored nowhere else: restore the directory from the last backup; to continue without them, put an empty directory in its place"
 
-// timelines verifies the checksums of the timelines' tables, and, where no server writes to
-// it, of their log.
+// timelines verifies the checksums of the timelines' tables and, if no server is running,
+// of their log.
 func (c *checker) timelines(running bool) error {
 	dir := c.fs.PathJoin(c.dir, datadir.Timelines)
 	names, err := c.fs.List(dir)
@@ -35,7 +35,7 @@ func (c *checker) timelines(running bool) error {
 		if fault == nil {
 			fault = opens(c.fs, dir)
 		}
-		if errors.Is(fault, fs.ErrPermission) { // no damage: nobody should restore a backup, or do without events, for it
+		if errors.Is(fault, fs.ErrPermission) { // not damage: nobody should restore a backup, or give up events, because of it
 			return fmt.Errorf("open timelines: %w", fault)
 		}
 		if fault != nil {

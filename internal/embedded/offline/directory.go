@@ -36,15 +36,15 @@ type Directory struct {
 // ErrNoStore means that a directory holds no store.
 var ErrNoStore = errors.New("holds no store")
 
-// Open opens the store in path. It takes the lock that a server holds, but does not make
-// or change it, and returns a *datadir.LockedError if a server has it. A catalogue that
-// cannot be read is not an error here: a check reports it.
+// Open opens the store in path. It takes the lock that a server holds, but neither
+// creates nor changes the lock file, and returns a *datadir.LockedError if a server has
+// the lock. A catalogue that cannot be read is not an error here: a check reports it.
 func Open(fs vfs.FS, path string) (*Directory, error) {
 	d := &Directory{fs: fs, path: path}
 	switch _, err := fs.Stat(fs.PathJoin(path, datadir.Catalogue)); {
 	case errors.Is(err, os.ErrPermission):
 		return nil, err
-	case errors.Is(err, os.ErrNotExist) && d.lacksCatalogue(): // damage, as a server takes it
+	case errors.Is(err, os.ErrNotExist) && d.lacksCatalogue(): // a server also treats this as damage
 	case err != nil:
 		return nil, fmt.Errorf("%s %w: %w", path, ErrNoStore, err)
 	}
@@ -57,7 +57,7 @@ func Open(fs vfs.FS, path string) (*Directory, error) {
 	if d.fault == nil {
 		d.catalogue, d.fault = catalogue.OpenToRead(fs, fs.PathJoin(path, datadir.Catalogue))
 	}
-	if errors.Is(d.fault, os.ErrPermission) { // no damage: nobody should restore a backup for it
+	if errors.Is(d.fault, os.ErrPermission) { // not damage: nobody should restore a backup because of it
 		return nil, errors.Join(d.fault, lock.Close())
 	}
 	return d, nil
@@ -70,7 +70,7 @@ func (d *Directory) lacksCatalogue() bool {
 	return len(blocks) > 0 || len(segments) > 0 || unread != nil || err != nil
 }
 
-// Close gives the directory back.
+// Close releases the directory.
 func (d *Directory) Close() error {
 	var errs []error
 	if d.catalogue != nil {
@@ -85,7 +85,7 @@ func (d *Directory) blockPath(number uint64) string {
 	return datadir.BlockPath(d.fs, d.path, number)
 }
 
-// readable returns why the catalogue cannot be read, and the way out.
+// readable returns why the catalogue cannot be read, and what to do.
 func (d *Directory) readable() error {
 	if d.fault == nil {
 		return nil
@@ -93,7 +93,8 @@ func (d *Directory) readable() error {
 	return fmt.Errorf("the catalogue cannot be read: %w; varve check reports details", d.fault)
 }
 
-// manifest returns the numbers of the files that count, ascending, and sizes.
+// manifest returns the numbers of the files in the manifest, ascending, and
+// their properties.
 func (d *Directory) manifest() ([]uint64, map[uint64]catalogue.File, error) {
 	files, err := d.catalogue.Files()
 	if err != nil {

@@ -18,13 +18,13 @@ import (
 	"varve/internal/wal"
 )
 
-// Bounds of what inspecting lists.
+// Bounds of the lists of inspect.
 const (
 	inspectSeries = 20
 	inspectChunks = 500
 )
 
-// WriteOverview writes what a store consists of.
+// WriteOverview writes an overview of a store.
 func (d *Directory) WriteOverview(w io.Writer) error {
 	if err := d.readable(); err != nil {
 		return err
@@ -78,7 +78,7 @@ func (d *Directory) writeCounts(w io.Writer) error {
 	return err
 }
 
-// WriteCatalogue writes what the catalogue says, but for the series.
+// WriteCatalogue writes the content of the catalogue, except for the series.
 func (d *Directory) WriteCatalogue(w io.Writer) error {
 	if err := d.readable(); err != nil {
 		return err
@@ -304,7 +304,7 @@ func (d *Directory) writeSegments(w io.Writer, l *logContent) error {
 	return t.end()
 }
 
-// logContent is what inspecting finds in the log.
+// logContent is the content of the log.
 type logContent struct {
 	segments map[wal.Segment]*logSegment
 	list     *table // of the records; nil if they are not listed
@@ -313,7 +313,7 @@ type logContent struct {
 	batch store.Batch
 }
 
-// logSegment is what inspecting counts of a segment.
+// logSegment has the counts of a segment.
 type logSegment struct {
 	records, samples, series, deletions, bytes int64
 }
@@ -344,8 +344,8 @@ func (l *logContent) add(n wal.Segment, typ byte, payload []byte) error {
 	return nil
 }
 
-// logRecord describes one record; series are new ones, or of a deletion those
-// that it hides samples of.
+// logRecord describes one record. series counts the new series or, for a
+// deletion, the series whose samples it hides.
 func logRecord(kinds *kinds, batch *store.Batch, typ byte, payload []byte) (what string, series, samples int64) {
 	switch typ {
 	case record.TypeBatch:

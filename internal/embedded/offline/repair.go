@@ -26,7 +26,7 @@ import (
 
 // RepairOptions say how a repair runs.
 type RepairOptions struct {
-	DryRun bool             // only say what would be done
+	DryRun bool             // only report what would be done
 	Say    func(string)     // called with each step before it is done, and with its result; nil = quiet
 	Now    func() time.Time // nil = time.Now
 
@@ -35,7 +35,7 @@ type RepairOptions struct {
 	Fatal func(reason string)
 }
 
-// An UnrepairableError lists findings for which only a backup helps, or a newer build.
+// An UnrepairableError lists findings that only a backup or a newer build can repair.
 // Nothing was changed.
 type UnrepairableError struct{ Findings []Finding }
 
@@ -58,16 +58,16 @@ type SalvagedLog struct {
 	Samples      int64 // of these
 	SkippedBytes int64
 	Damages      int
-	Unusable     int64 // records that are whole but name unknown series
+	Unusable     int64 // intact records that name unknown series
 }
 
 // Repair checks the store in path, moves damaged files to its directory quarantine, and
 // keeps everything that can be read. It changes nothing that is not damaged, and reports
-// each step before it takes it. It may be interrupted, and run again. The report is of a
-// check after the repair or, in a dry run, of the check before it.
+// each step beforehand. It may be interrupted, and run again. The report is of a check
+// after the repair or, in a dry run, of the check before it.
 //
 // salvageLog writes every readable record of a damaged log to block files, after which
-// nothing needs the log: the store knows how.
+// the log is no longer needed. The embedded store provides it.
 func Repair(ctx context.Context, disk vfs.FS, path string, o RepairOptions, salvageLog func() (SalvagedLog, error)) (*CheckReport, error) {
 	if o.Say == nil {
 		o.Say = func(string) {}
@@ -122,7 +122,7 @@ type repair struct {
 
 func (r *repair) say(format string, args ...any) { r.options.Say(fmt.Sprintf(format, args...)) }
 
-// plan sorts the findings by what is to be done.
+// plan sorts the findings by the kind of repair.
 func (r *repair) plan(report *CheckReport) error {
 	r.damaged, r.missing, r.segments = make(map[uint64][]Finding), make(map[uint64][]Finding), make(map[string][]Finding)
 	var lost []Finding
@@ -232,8 +232,9 @@ func (r *repair) makeBlocks() error {
 }
 
 // setAside moves the block files that the catalogue does not list to quarantine. The next start
-// would remove them as left behind by a crash. But if files are missing that the catalogue lists, it
-// may be an old state, as where its log has lost its end, and the others may have all samples.
+// would remove them, as if a crash had left them behind. But if the catalogue lists files that are
+// missing, it may be an old state of the catalogue, for example because its log has lost its end,
+// and the unlisted files may have all samples.
 func (r *repair) setAside() error {
 	for _, n := range r.unlisted {
 		path := datadir.BlockPath(r.fs, r.dir, n)
@@ -291,7 +292,7 @@ func (r *repair) blockFile(c *catalogue.Catalogue, number uint64, m catalogue.Fi
 	return nil
 }
 
-// salvaged says what could be kept of a damaged file.
+// salvaged describes what could be saved of a damaged file.
 type salvaged struct {
 	name         string
 	properties   blockfile.Properties // of the damaged file, if known
@@ -397,9 +398,9 @@ func (k *keeper) page(p chunk.Page) error {
 	return nil
 }
 
-// quarantine puts a file there, with a text that says what was found and done. put is
-// [safefile.Copy] or [vfs.FS.Rename]. A different file of the same name stays: an earlier repair may
-// have put it there, before a restored backup brought the number back.
+// quarantine puts a file into the directory quarantine, with a text about the findings and the
+// result. put is [safefile.Copy] or [vfs.FS.Rename]. A different file of the same name stays: an
+// earlier repair may have put it there, before a restored backup brought the number back.
 func (r *repair) quarantine(path string, findings []Finding, result string, put func(disk vfs.FS, from, to string) error) error {
 	dir := r.fs.PathJoin(r.dir, datadir.Quarantine)
 	if err := r.fs.MkdirAll(dir, 0o750); err != nil {
@@ -433,7 +434,8 @@ func (r *repair) quarantine(path string, findings []Finding, result string, put 
 }
 
 // nameIn returns the name for a file in the directory: its own, unless a file with other content has
-// it. An equal file comes from a repair that was interrupted, and is replaced.
+// it. A file with the same content comes from an interrupted repair, and is
+// replaced.
 func (r *repair) nameIn(dir, path string) (string, error) {
 	own := r.fs.PathBase(path)
 	name := own

@@ -21,7 +21,7 @@ import (
 	"varve/internal/units"
 )
 
-// A SpaceReport says what takes the disk space in block files.
+// A SpaceReport says what uses the disk space of block files.
 type SpaceReport struct {
 	Files     int   `json:"files"`
 	FileBytes int64 `json:"file_bytes"`
@@ -74,7 +74,8 @@ func (d *Directory) Space(ctx context.Context, o SpaceOptions) (*SpaceReport, er
 	return r, err
 }
 
-// TimelineBytes is what the files of the timelines beside the store in path take.
+// TimelineBytes is the size of the files of the timelines beside the store in
+// path.
 func TimelineBytes(files vfs.FS, path string) (sum int64, err error) {
 	dir := files.PathJoin(path, datadir.Timelines)
 	names, err := safefile.List(files, dir)
@@ -82,7 +83,7 @@ func TimelineBytes(files vfs.FS, path string) (sum int64, err error) {
 		return 0, fmt.Errorf("list timelines: %w", err)
 	}
 	for _, name := range names {
-		if info, err := files.Stat(files.PathJoin(dir, name)); err == nil { // else it was removed meanwhile
+		if info, err := files.Stat(files.PathJoin(dir, name)); err == nil { // otherwise it was removed meanwhile
 			sum += info.Size()
 		}
 	}
@@ -123,8 +124,8 @@ type spaceTally struct {
 	known    bool
 }
 
-// SpaceOf says what takes the space of open files. seriesOf returns what an id stands for,
-// false if the series is gone.
+// SpaceOf says what uses the space of open files. seriesOf returns the series of an id,
+// false if the series no longer exists.
 func SpaceOf(ctx context.Context, files []*blockfile.File, o SpaceOptions, seriesOf func(id model.SeriesNumber) (model.Series, bool)) (*SpaceReport, error) {
 	r := &SpaceReport{Files: len(files)}
 	t := &spaceTally{seriesOf: seriesOf, metrics: map[string]*SpaceRow{}, codecs: map[string]*SpaceRow{}, series: map[string]map[model.SeriesNumber]struct{}{}}
@@ -203,8 +204,8 @@ var (
 	codecCounts = regexp.MustCompile(`(linear|dictionary|split)[0-9]+`)
 )
 
-// codecFamily leaves out of a codec's name what differs from chunk to chunk:
-// widths, and counts.
+// codecFamily returns a codec's name without the parts that differ from chunk
+// to chunk: widths and counts.
 func codecFamily(name string) string {
 	return codecCounts.ReplaceAllString(codecWidths.ReplaceAllString(name, ""), "$1")
 }

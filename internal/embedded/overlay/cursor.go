@@ -26,8 +26,8 @@ const (
 // Every source yields chunks in the order asked for, disjoint and each time
 // once. Times are compared through order(), which turns descending reads into
 // ascending ones. A chunk is decoded only when its samples are needed one by
-// one: a chunk that no other source's samples reach into may be answered by its
-// statistics, or reduced to those of its parts.
+// one. If no other source has samples within a chunk, its statistics, or those
+// of its parts, may be returned instead.
 type Cursor struct {
 	pool    *Pool // nil = closed
 	ctx     context.Context
@@ -46,7 +46,7 @@ type Cursor struct {
 	heads   []*source // scratch
 	hiding  *Deletions
 	spare   []*source
-	kept    []*source // those of files for earlier series, see fileSource
+	kept    []*source // sources over files that earlier series used, see fileSource
 	lent    bool      // iterators belong to a merge
 	started bool
 	left    int // samples until the limit
@@ -57,14 +57,14 @@ type Cursor struct {
 	block   store.Block
 	runs    []model.Stats
 	cut     chunk.Cut
-	shown   model.Columns // what the last block shows, when it was handed out whole
+	shown   model.Columns // columns that the last block shows, if it was returned without copying
 	sparing model.Columns // for filtering and reversing
 }
 
 // source is one place that has samples of the series.
 type source struct {
 	iter      *blockfile.Iter // nil for a head
-	deletions Spans           // what is deleted and still there
+	deletions Spans           // ranges that are deleted but still stored
 
 	run      *head.Run
 	next     int // fragments of run delivered; the open samples count as the last one
@@ -88,8 +88,9 @@ type Pool struct {
 	cursors sync.Pool // *Cursor
 }
 
-// Read returns a cursor over what the layers have of a series. What has expired
-// at nowMS is left out. The layers must stay until the cursor is closed.
+// Read returns a cursor over the samples of a series in all layers, without
+// samples that have expired at nowMS. The layers must stay until the cursor is
+// closed.
 func (p *Pool) Read(ctx context.Context, layers *Layers, nowMS int64, id model.SeriesNumber, kind model.Kind, o store.ReadOptions) *Cursor {
 	c, ok := p.cursors.Get().(*Cursor)
 	if !ok {
@@ -249,7 +250,8 @@ func (c *Cursor) open() error {
 	return c.loadAll()
 }
 
-// snapshotHeads returns what frozen and active head have, in this order.
+// snapshotHeads returns the sources of the frozen and the active head, in this
+// order.
 func (c *Cursor) snapshotHeads() ([]*source, error) {
 	heads := c.heads[:0]
 	for _, h := range []*head.Head{c.layers.Frozen, c.layers.Active} {
@@ -315,10 +317,10 @@ func (c *Cursor) loadAll() error {
 // the series with the most files.
 const maxKept = 64
 
-// fileSource returns a source with an iterator over f, the one that the cursor
-// had for an earlier series if it is still there: series that are read by
-// ascending id then walk through a page once, where each would begin at the
-// page's start.
+// fileSource returns a source with an iterator over f, if possible the one that
+// the cursor used for an earlier series: series that are read by ascending id
+// then walk through a page only once, instead of each from the start of the
+// page.
 func (c *Cursor) fileSource(f *blockfile.File) *source {
 	for i, src := range slices.Backward(c.kept) { // the last one, if files come in their order
 		if src.iter.File() == f {
@@ -374,7 +376,7 @@ func (c *Cursor) load(src *source) error {
 	return nil
 }
 
-// pack says that src's current chunk is of the given times and not decoded.
+// pack records that src's current chunk has the given times and is not decoded.
 func (c *Cursor) pack(src *source, firstMS, lastMS int64) {
 	src.packed = true
 	src.first, src.last = c.order(firstMS), c.order(lastMS)
@@ -448,8 +450,8 @@ func (c *Cursor) decodeFragments(src *source) error {
 	return err
 }
 
-// prepare brings src's decoded samples into the wanted order and leaves out
-// what is not wanted or deleted. It reports whether any are left.
+// prepare brings src's decoded samples into the wanted order and removes those
+// that are unwanted or deleted. It reports whether any remain.
 func (c *Cursor) prepare(src *source) bool {
 	c.dropDeleted(src)
 	from, to := src.cols.Within(c.options.Range)
@@ -472,7 +474,7 @@ func (c *Cursor) dropDeleted(src *source) {
 	src.cols.Drop(&c.sparing, func(i int) bool { return src.deletions.contain(times[i]) })
 }
 
-// reverse turns the order of some of src's samples, and returns where they are then.
+// reverse reverses the order of some of src's samples, and returns their new place.
 func (c *Cursor) reverse(src *source, from, to int) (int, int) {
 	part := src.cols.Slice(from, to)
 	part.Reverse(&c.sparing)
@@ -533,9 +535,9 @@ func (c *Cursor) skip(src *source, n int) error {
 	return nil
 }
 
-// collect copies src's next n samples that have not expired and may be shown. The others
-// are left out only here, after they have hidden older ones of their time: these were
-// overwritten and do not come back.
+// collect copies src's next n samples that have not expired and may be shown. Expired
+// and hidden samples are left out only here, after they have hidden older samples of the
+// same time: those were overwritten, and must not reappear.
 func (c *Cursor) collect(src *source, n int) {
 	for i := src.at; i < src.at+n; i++ {
 		if !c.hidden(src, i) {
@@ -605,8 +607,8 @@ func (c *Cursor) gathered() *store.Block {
 	return &c.block
 }
 
-// summarizes reports whether src's current chunk can be answered by statistics:
-// no other source has samples between its first and last, and all of it is visible.
+// summarizes reports whether statistics can replace src's current chunk: no other
+// source has samples between its first and last, and the whole chunk is visible.
 func (c *Cursor) summarizes(src *source, bound int64, others bool) bool {
 	if c.options.Summarize == nil || c.options.Limit > 0 || !c.kind.Fixed() || others && src.last >= bound {
 		return false
@@ -624,8 +626,8 @@ func (c *Cursor) summarizes(src *source, bound int64, others bool) bool {
 	return !src.deletions.overlap(span)
 }
 
-// sparse reports whether most spans have one sample of a chunk at most, by its mean step.
-// Statistics take nine words for a sample there, of which columns have two.
+// sparse reports whether most spans have at most one sample of a chunk, according to its
+// mean step. There, statistics take nine words per sample, and columns two.
 func (c *Cursor) sparse(e *chunk.Entry) bool {
 	final := c.options.Summarize.Final
 	first, last := max(e.FirstMS, c.options.Range.StartMS), min(e.LastMS, c.options.Range.EndMS)
@@ -641,7 +643,7 @@ func (c *Cursor) sparse(e *chunk.Entry) bool {
 }
 
 // summarize appends the statistics of src's current chunk to c.runs and moves on to
-// the next chunk. done says that c.runs is to be handed out now.
+// the next chunk. done reports that c.runs must be returned now.
 func (c *Cursor) summarize(src *source) (done bool, err error) {
 	c.cut = chunk.Cut{Range: c.options.Range, Final: c.options.Summarize.Final, Needs: c.options.Summarize.Needs}
 	before, e := len(c.runs), src.entry

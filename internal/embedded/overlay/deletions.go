@@ -13,7 +13,8 @@ import (
 	"varve/internal/record"
 )
 
-// Deletions are those that some layer has not applied. They do not change. A nil pointer has none.
+// Deletions are the deletions that some layer has not applied. The set does not change. A nil
+// pointer has none.
 //
 // There can be tens of thousands, if a client deletes many series one by one, and each series that is
 // read asks which of them concern it. So eight deletions form a group, eight groups a larger one, and
@@ -23,7 +24,7 @@ type Deletions struct {
 	list []*record.Deletion // by sequence
 
 	grouping sync.Once
-	groups   atomic.Pointer[groups] // before grouping, those of earlier Deletions; nil if they have none
+	groups   atomic.Pointer[groups] // at first the groups of earlier Deletions, nil if they have none
 }
 
 // groups are sets of series: groups[k][i] is that of list[i*sizeOf(k):(i+1)*sizeOf(k)].

@@ -31,13 +31,14 @@ import (
 
 // Layers are the places where samples are. They do not change.
 type Layers struct {
-	Files  []*blockfile.File // oldest first; those of buckets are passed over
+	Files  []*blockfile.File // oldest first; files of buckets are skipped
 	Frozen *head.Head        // nil = none
 	Active *head.Head
 
-	// FrozenDeletions: deletions up to this sequence were applied to Frozen.
+	// FrozenDeletions is the sequence up to which deletions were applied to
+	// Frozen.
 	FrozenDeletions uint64
-	// Deletions returns those that some file or Frozen has not applied.
+	// Deletions returns the deletions that some file or Frozen has not applied.
 	Deletions func() *Deletions
 	// Failed is called with each error of reading, for example damage.
 	Failed func(error)

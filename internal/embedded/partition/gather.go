@@ -5,8 +5,8 @@ import (
 	"varve/internal/model"
 )
 
-// gatherSamples and gatherBytes bound what a checkpoint or merge holds of one
-// series in memory.
+// gatherSamples and gatherBytes bound the samples of one series that a
+// checkpoint or merge holds in memory.
 const (
 	gatherSamples = 16 * chunk.TargetSamples
 	gatherBytes   = 4 << 20 // of values of variable kinds
@@ -34,8 +34,8 @@ func (g *Gather) Full() bool {
 	return g.Columns.Len() >= gatherSamples || len(g.Columns.Data) >= gatherBytes
 }
 
-// Append collects samples from to to, without the last, of some columns, a block at most,
-// and flushes if need be.
+// Append collects the samples [from, to) of some columns, at most a block, and flushes if
+// necessary.
 func (g *Gather) Append(cols *model.Columns, from, to int) error {
 	g.Columns.Append(cols, from, to)
 	return g.FlushIfFull()
@@ -44,8 +44,8 @@ func (g *Gather) Append(cols *model.Columns, from, to int) error {
 // DropExpired drops the collected samples that have expired at nowMS.
 func (g *Gather) DropExpired(nowMS int64) { g.Columns.DropExpired(&g.rest, nowMS) }
 
-// FlushIfFull adds the collected samples to the output if they are many. It keeps back
-// those that do not fill a chunk, unless their values are long.
+// FlushIfFull adds the collected samples to the output if they are many. It keeps the
+// samples that do not fill a chunk, unless their values are long.
 func (g *Gather) FlushIfFull() error {
 	if !g.Full() {
 		return nil
@@ -62,5 +62,5 @@ func (g *Gather) FlushIfFull() error {
 	return err
 }
 
-// End adds what is left.
+// End adds the remaining samples.
 func (g *Gather) End() error { return g.Out.Add(g.id, g.kind, &g.Columns) }

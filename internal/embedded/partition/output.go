@@ -54,14 +54,14 @@ type Output struct {
 	err   error
 
 	watch   bool  // end when the disk is getting full
-	unasked int64 // bytes of values since the free space was looked at
+	unasked int64 // bytes of values since the free space was last checked
 }
 
 type outputFile struct {
 	*blockfile.Writer
 	number  uint64
 	path    string
-	spanned Counts // the partitions that it has samples of
+	spanned Counts // the partitions of its samples
 }
 
 // NewOutput plans an output of partitions with the given numbers of samples.
@@ -77,13 +77,14 @@ func (p *Place) NewOutput(counts *Counts, level chunk.Level, origin blockfile.Or
 }
 
 // Watch makes o end with the error of Place.Space when the disk is getting full.
-// Merges do that, checkpoints do not: they make room in the log.
+// Merges use it, checkpoints do not: they free space of the log.
 func (o *Output) Watch() *Output {
 	o.watch = true
 	return o
 }
 
-// Add writes all samples of c, which are one series' next ones, in chunks.
+// Add writes all samples of c, which are the next samples of one series, in
+// chunks.
 func (o *Output) Add(series model.SeriesNumber, kind model.Kind, c *model.Columns) error {
 	for from := 0; from < c.Len() && o.err == nil; {
 		start := o.place.Width.Partition(c.Times[from])
@@ -146,14 +147,14 @@ func (o *Output) all() []*outputFile {
 	return all
 }
 
-// Abort removes what was written.
+// Abort removes the written files.
 func (o *Output) Abort() {
 	for _, f := range o.all() {
 		f.Abort()
 	}
 }
 
-// lookEvery is the number of bytes of values after which a merge looks at the free
+// lookEvery is the number of bytes of values after which a merge checks the free
 // space.
 const lookEvery = 4 << 20
 

@@ -12,7 +12,7 @@ const spannedMax = 8192
 // A Span lists the partitions that a file has samples of.
 type Span struct {
 	starts []int64 // ascending
-	any    bool    // too many to list, or unreadable: it may be any
+	any    bool    // the partitions are too many to list, or unreadable
 }
 
 // Only returns the span of a single partition.
@@ -41,8 +41,8 @@ func (p *Span) Intersects(o *Span) bool {
 }
 
 // Counts counts samples by partition, in bounded memory: when there are
-// too many partitions, those with few samples are forgotten. Only the ones that
-// are worth a file of their own matter.
+// too many partitions, those with few samples are forgotten. Only partitions
+// that are worth a file of their own matter.
 type Counts struct {
 	samples map[int64]int64
 	pruned  bool
