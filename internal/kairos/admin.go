@@ -46,7 +46,7 @@ func (a *API) encodeRunning(r *http.Request, out *answer) error {
 		if err := a.engine.Parse(r.Context(), r.RemoteAddr, query.OperatorTexts, func() error { a.appendRunning(out, &q); return nil }); err != nil {
 			return err
 		}
-		q.Text = "" // nor while the client reads
+		q.Text = "" // do not keep it while the client reads, either
 		if err := out.advance(); err != nil {
 			return err
 		}
@@ -87,8 +87,8 @@ func (a *API) appendRunning(out *answer, q *query.Running) {
 	out.buf = fmt.Appendf(dst, `,"age_ms":%d,"series":%d,"samples":%d}`, a.now().Sub(q.Start).Milliseconds(), q.Series, q.Samples)
 }
 
-// hashOf returns the hash of the metric that a query works on, or of its text if that
-// is not JSON.
+// hashOf returns the hash of the metric that a query is computing, or of the query's
+// text if that is not JSON.
 func hashOf(q *query.Running) string {
 	top, _ := parseValue(q.Text) // nil with an error
 	return hashIn(top, q)

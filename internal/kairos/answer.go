@@ -48,13 +48,13 @@ type answer struct {
 	run  *agg.Run // if it ends early, sending ends too; nil without a query, and after its end
 
 	sent   bool      // the header was sent
-	out    io.Writer // to w, from then on
+	out    io.Writer // writes to w, once the header was sent
 	zip    *gzip.Writer
 	zipped *bufio.Writer
-	packed bool  // what is held back is compressed
-	plain  int64 // length before that
+	packed bool  // the held-back part is compressed
+	plain  int64 // length before compression
 
-	memory query.Unsent // what it holds until it is sent
+	memory query.Unsent // memory that the answer holds until it is sent
 }
 
 func newAnswer(w http.ResponseWriter, r *http.Request, maxBuffer int) *answer {
@@ -65,8 +65,8 @@ func newAnswer(w http.ResponseWriter, r *http.Request, maxBuffer int) *answer {
 const keptBuffer = 2 * partSize
 
 // Buffers and compressors of answers are pooled, since without reuse they soon become
-// garbage. An answer begins with a small buffer: one that a large answer has left would have a small answer wait for
-// memory that it does not need.
+// garbage. An answer begins with a small buffer: with a large pooled buffer, a small answer would have to wait
+// for memory that it does not need.
 var (
 	smalls      = sync.Pool{New: func() any { return new([]byte) }} // of at most freeBuffer
 	buffers     = sync.Pool{New: func() any { b := make([]byte, 0, partSize); return &b }}
@@ -115,12 +115,13 @@ func (a *answer) cut() {
 	a.borrowPart()
 }
 
-// groupRoom is more than most groups take beside their points. As much is free after each check of the buffer.
+// groupRoom is more than most groups need besides their points. Each check of the buffer leaves this much
+// room.
 const groupRoom = 1 << 10
 
-// grow makes room for n more bytes. A small buffer doubles, which copies each byte once or twice, until it has
-// exactly freeBuffer, and is then replaced by one for a part: append would take other steps, and a buffer
-// of a size between the two is not reused.
+// grow makes room for n more bytes. A small buffer doubles until it has exactly freeBuffer bytes, which copies
+// each byte once or twice, and is then replaced by a buffer for a part. append would grow it to other sizes,
+// and buffers of sizes in between are not reused.
 func (a *answer) grow(n int) {
 	size := len(a.buf) + n
 	switch small := a.buf; {
@@ -250,9 +251,9 @@ func (a *answer) begin(compressed bool) {
 
 // watch prepares the sending of an answer. From now on its query is not refused as
 // overload. If the operator or the timeout ends the query, sending ends too: otherwise
-// a client that does not read would keep the query's slot. The answer to a query that
-// has ended normally is sent to its end, unless others wait for the memory that its client
-// keeps by reading slowly.
+// a client that does not read would keep the query's slot. The answer to a query that has
+// ended normally is sent completely, unless other queries wait for memory and the client
+// reads slowly.
 func (a *answer) watch() {
 	cut := httpapi.Cut(a.w)
 	a.out = a.memory.Writer(a.w, cut)
@@ -268,8 +269,8 @@ func (a *answer) watch() {
 	})
 }
 
-// flush sends the buffer. While a query waits for its client to read, another one has
-// its slot.
+// flush sends the buffer. While a query waits for its client to read, another query
+// has its slot.
 func (a *answer) flush() error {
 	for i, part := range a.full {
 		if err := a.hand(part); err != nil {

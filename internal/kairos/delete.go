@@ -188,7 +188,7 @@ func noParameters(r *http.Request) error {
 // noSelection refuses a body in the delete of a whole metric, except the {} of
 // python-kairosdb.
 func noSelection(r *http.Request) error {
-	const most = 4 << 10 // of blanks around it
+	const most = 4 << 10 // bytes of white space around the body
 	body, err := io.ReadAll(io.LimitReader(r.Body, most+1))
 	if err != nil {
 		return badRequest("reading the request: " + err.Error())

@@ -157,7 +157,8 @@ func (r *reader) readMembers(depth int) (value, *jsontext.SyntaxError) {
 	}
 }
 
-// fewMembers is up to how many members a linear search is as fast as a map.
+// fewMembers is the number of members up to which a linear search is as fast as
+// a map.
 const fewMembers = 16
 
 // index adds the names of members, which are or will be those of v, for find.

@@ -9,7 +9,8 @@ import (
 )
 
 // zoneNames lists the identifiers of the time zone database, one a line,
-// sorted. Go can load a zone but not list them, and would take other case.
+// sorted. Go can load a zone but not list all zones, and on some systems would
+// accept a name in the wrong case.
 //
 //go:embed zones.txt
 var zoneNames string

@@ -58,9 +58,9 @@ func (b *buckets) start(k int64) int64 {
 // even reports whether buckets at and after the origin have the same length.
 func (b *buckets) even() bool { return b.sampling.Unit.fixedMS() > 0 }
 
-// find returns the bucket of an instant; it never ends before it. Before the origin
-// KairosDB truncates the quotient towards zero: an instant less than one sampling
-// before the origin is in bucket 0.
+// find returns the bucket of an instant. The bucket never ends before the instant.
+// Before the origin KairosDB truncates the quotient towards zero: an instant less
+// than one sampling before the origin is in bucket 0.
 func (b *buckets) find(ms int64) bucket {
 	if ms < b.originMS {
 		k := -(b.cal.between(ms, b.originMS, b.sampling.Unit) / b.sampling.Value)

@@ -56,7 +56,7 @@ func (b *pointBuffer) add(p *Point) error {
 	return b.addWhole(p.Whole)
 }
 
-// addWhole notes what the last point stands for.
+// addWhole records the aggregate that the last point stands for.
 func (b *pointBuffer) addWhole(a *model.Aggregate) error {
 	n, before := len(b.times), cap(b.wholes)
 	if n > before {

@@ -6,7 +6,8 @@ import (
 	"varve/internal/clip"
 )
 
-// devSpec is the standard deviation of a bucket, or its mean plus or minus some.
+// devSpec is the standard deviation of a bucket, or its mean plus or minus a
+// multiple of it.
 var devSpec = AggregatorSpec{
 	Name: "dev", Doc: "Standard deviation of the values.",
 	Properties: append(rangeProperties,
@@ -32,14 +33,14 @@ func newDev(a Args) (Step, error) {
 
 // devCollector uses Welford's method. KairosDB's own sums of squares lose all digits
 // for values that are large compared with their spread. Once the square of a difference
-// may overflow a double, it keeps the root of the sum of squares. Once differences of
-// values may overflow, it counts in farUnit.
+// may overflow a double, it keeps the root of the sum of squares instead. Once
+// differences of values may overflow, it counts in units of farUnit.
 type devCollector struct {
 	alone    bool    // the result is the deviation itself
-	count    float64 // else it is the mean plus this many deviations
+	count    float64 // otherwise the result is the mean plus this many deviations
 	n        float64
 	mean, m2 float64
-	root     float64 // of the sum of squares, in place of m2; 0 = m2 holds it
+	root     float64 // root of the sum of squares, in place of m2; 0 = m2 has the sum
 	far      bool    // mean and root are in units of farUnit
 }
 

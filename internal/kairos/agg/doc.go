@@ -31,14 +31,14 @@
 // Columns of a query.Grid hold every bucket of every series. Here a bucket is 1 ms long
 // unless the request says otherwise, days and months have no fixed length, a group may
 // have 100,000 series of few samples each, and a result is stamped with the time of its
-// first sample. So both use what is below: query.Scan reads, replaces samples with
-// statistics and counts, and query.Sum adds.
+// first sample. So the two share only lower layers: query.Scan reads, replaces
+// samples with statistics and counts, and query.Sum adds.
 //
 // # Bounds
 //
-// Those of package query. Points that gaps adds and that save_as writes count against
-// query.max_samples as if they had been read. A step checks the context with
-// query.Session.Tick.
+// The bounds are those of package query. Points that gaps adds and points that
+// save_as writes count against query.max_samples as if they had been read. A step
+// checks the context with query.Session.Tick.
 //
 // # Writing
 //

@@ -12,7 +12,7 @@ type fold struct {
 	needs model.StatSet // beyond count and first time
 	value func(t *tally) (model.Kind, uint64)
 
-	any        bool // accepts groups of every type, else numbers only
+	any        bool // accepts groups of every type, otherwise numbers only
 	number     bool // results are numbers whatever the type
 	ownStamp   bool // stamped with the last point's time unless aligned
 	skipsNulls bool // skips nulls among numbers; without it nulls are refused
@@ -81,8 +81,8 @@ func (t *tally) addFirst(e edge) {
 	}
 }
 
-// addLast adds the last value of a run. A series has two values of one time if a sample that a bucket
-// counts was sent again: the one that was read later is the newer one.
+// addLast adds the last value of a run. A series has two values of one time if a sample was sent
+// again after a bucket had counted it. The value that is read later is the newer one.
 func (t *tally) addLast(e edge) {
 	if t.count == 0 || t.last.before(&e) || t.last.ms == e.ms && t.last.order == e.order {
 		t.last = e
@@ -158,8 +158,8 @@ func (t *tally) addPoint(need model.StatSet, p *Point) {
 	t.addCount(1, p.TimeMS)
 }
 
-// addStored adds the next point of a merged stream of the store if it stands for a bucket, or follows such a
-// point, whose last sample may be later.
+// addStored adds the next point of a merged stream of the store. The point stands for a bucket, or follows a
+// point that does; the last sample of that bucket may be later than this point.
 func (t *tally) addStored(need model.StatSet, p *Point) {
 	last, counted := t.last, t.count
 	if a := p.Whole; a != nil {

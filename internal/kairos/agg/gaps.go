@@ -38,8 +38,8 @@ func (s *gapsStep) within(env *Env) model.TimeRange {
 	return within
 }
 
-// least is a lower bound of the number of points, since each bucket of the range has at
-// least one. It is 0 if that depends on the points.
+// least is a lower bound of the number of resulting points: each bucket of the range
+// has at least one. It is 0 if the bound depends on the points.
 func (s *gapsStep) least(env *Env) int64 {
 	within := s.within(env)
 	if s.Trim || s.Sampling.Value <= 0 || within.EndMS < within.StartMS {
@@ -60,7 +60,7 @@ type gapsStream struct {
 	ahead  Point
 	more   bool // ahead has a point
 	begun  bool
-	open   bucket // whose points are passed on
+	open   bucket // the bucket whose points are passed on
 	ended  bool   // open is the last bucket
 	data   []byte
 }

@@ -216,8 +216,8 @@ type ValueGroupBy struct{ Size int64 }
 
 func (*ValueGroupBy) groupBy() {}
 
-// number follows KairosDB: of longs the low 32 bits of the quotient, doubles are
-// cut to 32 bits first.
+// number follows KairosDB: for longs it is the low 32 bits of the quotient;
+// doubles are first cut to 32 bits.
 func (g *ValueGroupBy) number(_ *Env, p *Point) (int64, error) {
 	switch p.Kind {
 	case model.Long:

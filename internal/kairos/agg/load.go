@@ -34,7 +34,7 @@ type loaded struct {
 	lease   query.Lease
 	live    []bool // series that have samples
 	tags    []query.TagValues
-	tables  []*table // by slice of the readings; nil if a slice has none of the group
+	tables  []*table // by slice of the readings; nil if a slice has no series of the group
 	opened  []*source
 }
 
@@ -250,7 +250,8 @@ func (r *Result) folds(f *foldStep, plan *groupPlan) bool {
 }
 
 // wholes reports whether the first of some steps requests Point.Whole, and within which spans. Groups
-// by value cannot use it: a bucket would be in the group of its own value, and its samples may not be.
+// by value cannot use buckets: a bucket would be in the group of its own value, but its samples may
+// belong to other groups.
 func (r *Result) wholes(steps []Step) (ok bool, final func(ms int64) int64) {
 	if len(steps) == 0 {
 		return false, nil
@@ -264,8 +265,8 @@ func (r *Result) wholes(steps []Step) (ok bool, final func(ms int64) int64) {
 	return false, nil
 }
 
-// wholesOf is wholes for a fold: it counts the samples of a bucket that lies within one of its own buckets
-// and within one group by time.
+// wholesOf is wholes for a fold. The fold counts all samples of a bucket of the store that lies within one
+// bucket of the fold and within one group by time.
 func (r *Result) wholesOf(f *foldStep) (ok bool, final func(ms int64) int64) {
 	if f.Sampling.Value <= 0 || f.fold.needs&model.StatFirst != 0 {
 		return false, nil

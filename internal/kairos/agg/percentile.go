@@ -105,9 +105,9 @@ func (c *percentileCollector) emit(stamp int64, out []Point) ([]Point, error) {
 	return append(out, p), nil
 }
 
-// ofAll is percentileOf of the samples and of the downsampled ones, which it then
-// drops. Values from sketches are in the order of their samples, so that each neighbour
-// has its own error.
+// ofAll is percentileOf over the samples and the downsampled samples; it then drops the
+// latter. Values from sketches are in the order of their samples, so that each
+// neighbour of the percentile has its own error.
 func (c *percentileCollector) ofAll() float64 {
 	c.weighted = c.weighted[:0]
 	for v, n := range c.downsampled.Sketch().Values(c.low, c.high) {

@@ -117,8 +117,8 @@ func joined(by *TagGroupBy, distinct []int, values []string) string {
 	return b.String()
 }
 
-// sort orders the series of a group. The order decides which of equal samples is the
-// first.
+// sort orders the series of a group. The order decides which of several samples with
+// equal times comes first.
 func (g *groupPlan) sort(s *query.Session) error {
 	return query.SortFunc(s, g.series, func(a, b store.Series) int { return a.Compare(b.Series) })
 }

@@ -131,7 +131,7 @@ type saveStream struct {
 	env    *Env
 	target Target
 	points []Point
-	data   []byte // of the points' Data
+	data   []byte // bytes of the points' Data
 }
 
 func (s *saveStream) Next(p *Point) (bool, error) {

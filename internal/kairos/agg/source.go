@@ -9,9 +9,10 @@ import (
 	"varve/internal/store"
 )
 
-// smallBlock is up to how many samples of a first block are copied out of its cursor,
-// so that the cursor can be closed if nothing follows. With one sample per series, a
-// group of 100,000 series then takes a few MiB instead of 100,000 open cursors.
+// smallBlock is the number of samples up to which a first block is copied out of its
+// cursor, so that the cursor can be closed if no block follows. With one sample per
+// series, a group of 100,000 series then takes a few MiB instead of 100,000 open
+// cursors.
 const smallBlock = 256
 
 // sourceBytes is the memory of a source and a cursor without its block.
@@ -28,7 +29,7 @@ type source struct {
 	i      int
 
 	lease   *query.Lease
-	charged int64 // for the largest block so far, in bytes
+	charged int64 // bytes that were charged for the largest block so far
 }
 
 // open positions a source at its first sample; it returns nil if there is none.

@@ -16,7 +16,7 @@ type table struct {
 	buckets *buckets
 	lease   *query.Lease
 	tallies []tally
-	kept    *[]tally // from tableTallies, where the memory of tallies returns to; nil if there are none
+	kept    *[]tally // the entry of tableTallies that has the memory of tallies, and to which it returns; nil if there is none
 }
 
 // A folder reads a slice of the series of some groups, one after the other. One
@@ -28,10 +28,10 @@ type folder struct {
 	most   int     // tables that may still be made
 	tables []table // made together; a query by many groups needs one for each
 
-	*table          // of the current series
+	*table          // table of the current series
 	reading         // the current one
 	pos     int     // current place of the series in the table
-	extra   []tally // its buckets that are not in the table
+	extra   []tally // buckets of the series that are not in the table
 	spare   []tally // memory of the last merge
 	known   bucket  // the last result of final
 }
@@ -116,7 +116,7 @@ func (f *folder) newTable() *table {
 }
 
 // final returns the last instant of the bucket of a time. Runs are in order, so the
-// bucket is probably the last result, or the one after it.
+// bucket is probably that of the previous call, or the next one.
 func (f *folder) final(ms int64) int64 {
 	if !f.known.holds(ms) {
 		f.known = f.bucketAt(ms)
