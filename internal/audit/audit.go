@@ -1,5 +1,5 @@
-// Package audit writes down who did what to the server: a file of its own, a line of JSON
-// for each event. The file is put aside by size, and the oldest ones are removed.
+// Package audit records who did what to the server, in a file with a line of JSON for
+// each event. The file is rotated by size, and the oldest files are removed.
 package audit
 
 import (
@@ -28,14 +28,14 @@ import (
 type Config struct {
 	File string `yaml:"file" doc:"File with one line of JSON for each delete, export, backup, change of roll-ups or metadata, created or revoked token, and request that was refused for lack of the role admin. Each line says who did what. none turns the audit log off. Empty: audit.log in data_dir."`
 
-	MaxBytes units.Bytes `tune:"max_bytes" default:"64MiB"` // of a file, before it is put aside
-	MaxFiles int         `tune:"max_files" default:"8"`     // that were put aside
+	MaxBytes units.Bytes `tune:"max_bytes" default:"64MiB"` // size at which a file is rotated
+	MaxFiles int         `tune:"max_files" default:"8"`     // number of rotated files
 }
 
 // DefaultConfig returns the log in the data directory.
 func DefaultConfig() Config { return units.Defaults[Config]() }
 
-// None as Config.File turns the log off.
+// None is the value of Config.File that turns the log off.
 const None = "none"
 
 // Path is where the log is, "" if it is off.
@@ -85,7 +85,7 @@ type Log struct {
 	mu     sync.Mutex
 	file   *os.File // nil after a failure, until the next event
 	size   int64
-	shares map[sender]*rate.Limiter // of senders, in bytes; see RoomIn
+	shares map[sender]*rate.Limiter // by sender, in bytes; see RoomIn
 }
 
 // Open opens the log. It returns nil if the log is off.
@@ -105,7 +105,8 @@ func Open(path string, c Config, r prometheus.Registerer, log *slog.Logger) (*Lo
 	return l, nil
 }
 
-// open opens the file if it is not open. l.mu must be held, or l be known to nobody else.
+// open opens the file if it is not open. l.mu must be held, or no other goroutine may
+// have l.
 func (l *Log) open() error {
 	if l.file != nil {
 		return nil
@@ -133,8 +134,8 @@ func (l *Log) open() error {
 	return nil
 }
 
-// openOwned opens the file. If it is not there, it is created for the server, although root may
-// be the one that runs varve token.
+// openOwned opens the file. If the file does not exist, it is created with the server's owner,
+// even if root runs varve token.
 func openOwned(path string) (*os.File, error) {
 	if f, err := safefile.CreateOwned(path, os.O_APPEND|os.O_RDWR, 0o600); !errors.Is(err, fs.ErrExist) {
 		return f, err
@@ -142,16 +143,17 @@ func openOwned(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o600)
 }
 
-// cutOff reports whether the last line of a file has no end, as after a full disk or a crash
-// of the machine: the next event would be part of that line, and unreadable with it.
+// cutOff reports whether the last line of a file is incomplete, as after a full disk or a
+// crash of the machine. Otherwise the next event would be appended to that line, and neither
+// could be read.
 func cutOff(f *os.File, size int64) bool {
 	var last [1]byte
-	_, err := f.ReadAt(last[:], size-1) // fails for an empty file, and for one that is no regular file
+	_, err := f.ReadAt(last[:], size-1) // fails for an empty file, and for a file that is not a regular one
 	return err == nil && last[0] != '\n'
 }
 
-// Add writes an event. One that cannot be written is counted, and the server's log says
-// why: a delete is not undone by that.
+// Add writes an event. If the event cannot be written, Add counts it and logs the
+// reason. The recorded action, such as a delete, is not undone.
 func (l *Log) Add(e Event) {
 	if l == nil {
 		return
@@ -167,8 +169,8 @@ func (l *Log) Add(e Event) {
 	}
 }
 
-// line is an event as a line of JSON. Characters of HTML stay as they are: escaped, they
-// take six times the room, and the file holds fewer events.
+// line is an event as a line of JSON. Characters of HTML are not escaped: escapes would
+// take six times the space, so that the file would hold fewer events.
 func line(e Event) []byte {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
@@ -179,8 +181,8 @@ func line(e Event) []byte {
 	return b.Bytes()
 }
 
-// write writes a line, by one call, so that lines of other processes do not mix with it.
-// l.mu must be held.
+// write writes a line with one call, so that it does not mix with lines of other
+// processes. l.mu must be held.
 func (l *Log) write(line []byte) error {
 	if l.file != nil && l.moved() {
 		l.file.Close()
@@ -206,9 +208,9 @@ func (l *Log) write(line []byte) error {
 	return err
 }
 
-// moved reports whether the file is not that of the path any more, since somebody has removed it
-// or a program such as logrotate or varve token has put it aside. Events written to it would be
-// lost, or be where nobody looks. l.mu must be held.
+// moved reports whether the open file is no longer the one at the path: somebody has removed it,
+// or a program such as logrotate or varve token has rotated it. Events written to it would be
+// lost, or be in a file where nobody looks. l.mu must be held.
 func (l *Log) moved() bool {
 	there, err := os.Stat(l.path)
 	if err != nil {
@@ -218,9 +220,9 @@ func (l *Log) moved() bool {
 	return err == nil && !os.SameFile(there, own)
 }
 
-// turn puts the file aside as PATH.1, that as PATH.2, and so on. Of two processes one does: their
-// steps would mix, and one file be put over another. The other one writes on meanwhile. l.mu must
-// be held.
+// turn rotates the files: PATH becomes PATH.1, PATH.1 becomes PATH.2, and so on. Only one process
+// at a time does this: otherwise the renames of two processes would mix, and one file could
+// overwrite another. Meanwhile other processes continue to write. l.mu must be held.
 func (l *Log) turn() error {
 	lockPath := l.path + ".lock"
 	if f, err := safefile.CreateOwned(lockPath, os.O_WRONLY, 0o600); err == nil {
@@ -233,10 +235,10 @@ func (l *Log) turn() error {
 		return err
 	}
 	if err != nil {
-		return nil // the other one has it; the next event looks again
+		return nil // another process has the lock; the next event checks again
 	}
 	defer lock.Close()
-	if !l.moved() { // else the other one has put it aside since it was looked at
+	if !l.moved() { // otherwise another process has rotated it since the check
 		if err := l.putAside(); err != nil {
 			return err
 		}
@@ -246,7 +248,7 @@ func (l *Log) turn() error {
 	return err
 }
 
-// putAside renames the files. l.mu must be held, and the lock that other processes have.
+// putAside renames the files. l.mu and the lock against other processes must be held.
 func (l *Log) putAside() error {
 	aside := func(n int) string { return fmt.Sprintf("%s.%d", l.path, n) }
 	for n := l.c.MaxFiles; n > 0; n-- {

@@ -9,24 +9,24 @@ import (
 	"varve/internal/principal"
 )
 
-// One sender may write a quarter of a file at once, and in the long run as much as fills all
-// files in a day. So it cannot push the events of other senders out of the log.
+// One sender may write a quarter of a file at once, and in the long run so much that all
+// files fill in a day. So it cannot push the recent events of other senders out of the log.
 const (
 	burstShare = 4
 	turnover   = 24 * time.Hour
 )
 
-// A sender is told apart by how it authenticated and by its name: the user of a proxy and the owner of
-// a client certificate may have the name of a token.
+// A sender is identified by how it authenticated and by its name, because the user of a proxy, the
+// owner of a client certificate and a token may have the same name.
 type sender struct{ by, name string }
 
 // maxSenders bounds the number of senders with a share of their own. All others have one share
 // together.
 const maxSenders = 1000
 
-// RoomIn returns after which time the sender of events with By and Sender has some of its share of the log left, 0 if it has some
-// now. If it has none, the caller must refuse the request that would be logged: the request must not
-// happen without an event in the log, and its event must not push out older ones. RoomIn counts such
+// RoomIn returns how long a sender, as in By and Sender of events, must wait until some of its share of the log
+// is free; 0 if some is free now. If none is free, the caller must refuse the request that would be logged: it
+// must not happen without an event in the log, and its event must not push out older ones. RoomIn counts such
 // refusals.
 //
 // Without authentication all senders have the name "". They cannot be told apart, so their
@@ -46,7 +46,7 @@ func (l *Log) RoomIn(by, name string, now time.Time) time.Duration {
 	return max(1, time.Duration(missing/float64(share.Limit())*float64(time.Second)))
 }
 
-// chargeLocked takes n bytes that were written from the share of a sender. l.mu must be held.
+// chargeLocked charges n written bytes to the share of a sender. l.mu must be held.
 func (l *Log) chargeLocked(s sender, n int, now time.Time) {
 	if s.name == "" {
 		return
@@ -55,8 +55,8 @@ func (l *Log) chargeLocked(s sender, n int, now time.Time) {
 	share.ReserveN(now, min(n, share.Burst()))
 }
 
-// shareOf returns whose share a sender uses, which is its own. Under a rule for addresses, the name of a
-// sender is its address.
+// shareOf returns the owner of the share that a sender uses: the sender itself or, if a rule for
+// addresses applies, so that its name is its address, the network of this address.
 func shareOf(s sender) sender {
 	if a, err := netip.ParseAddr(s.name); err == nil {
 		s.name = principal.Network(a).String()

@@ -66,7 +66,7 @@ func DefaultTenants(r principal.Rights) []string {
 	return []string{principal.Default}
 }
 
-// whole reports whether g is for the server as a whole.
+// whole reports whether g has rights on the server as a whole.
 func (g *Grant) whole() bool { return g.Tenants[0] == AnyTenant }
 
 // tenant returns the tenant of a request that asks for one, or for none (""). ok is

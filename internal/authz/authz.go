@@ -1,6 +1,6 @@
 // Package authz restricts senders to their metrics. It wraps the store, which all front ends and
-// languages use: what a sender that is limited to a prefix queries, lists and deletes is checked
-// here, whatever the protocol. What it writes is checked in package ingest, since writers remember
+// languages use. So if a sender is limited to a prefix, its queries, lists and deletes are checked
+// here, whatever the protocol. Its writes are checked in package ingest, because writers remember
 // series across senders.
 //
 // A sender without a limit, and the server itself, get the store as it is.
@@ -25,7 +25,7 @@ type Store struct{ store.Store }
 // Around returns a Store that restricts senders of s to their metrics.
 func Around(s store.Store) store.Store { return &Store{s} }
 
-// Unwrap lets [store.As] find what the store can do beside what the contract says.
+// Unwrap lets [store.As] find the optional abilities of the store.
 func (s *Store) Unwrap() any { return s.Store }
 
 // Create makes a series that the sender may use.
@@ -66,7 +66,7 @@ func (v *view) Unwrap() any { return v.View }
 
 func (v *view) Select(ctx context.Context, sel store.Selection) iter.Seq2[store.Series, error] {
 	if len(sel.Metrics) > 0 {
-		return store.SelectMetrics(ctx, v, sel) // of the metrics that the sender may name
+		return store.SelectMetrics(ctx, v, sel) // v.Names lists only the metrics of the sender
 	}
 	if err := v.by.Check(sel.Metric); err != nil {
 		return store.SelectNone(err)
@@ -98,7 +98,7 @@ func (v *view) metrics(ctx context.Context, q store.NamesQuery) ([]string, bool,
 		return v.View.Names(ctx, q)
 	case !within:
 		return nil, false, nil
-	case q.Delimiter != 0 && strings.IndexByte(rest, q.Delimiter) >= 0: // all lie below one entry
+	case q.Delimiter != 0 && strings.IndexByte(rest, q.Delimiter) >= 0: // all metrics of the sender are below one entry
 		names, _, err := v.View.Names(ctx, store.NamesQuery{Kind: store.MetricNames, Prefix: own, Limit: 1})
 		if err != nil || len(names) == 0 {
 			return nil, false, err
@@ -108,19 +108,19 @@ func (v *view) metrics(ctx context.Context, q store.NamesQuery) ([]string, bool,
 		}
 		return nil, false, nil
 	}
-	q.Prefix = own // up to the next delimiter, the entries are the same
+	q.Prefix = own // this does not change the entries up to the next delimiter
 	return v.View.Names(ctx, q)
 }
 
-// Bounds on what is looked through for the tags of all metrics of a sender.
+// Bounds of the search for the tags of all metrics of a sender.
 const (
 	maxMetrics  = 10_000
 	maxTexts    = 100_000
 	metricsPage = 1000
 )
 
-// tagsOfAll lists tag names or values of all metrics of the sender: the store can do so for
-// one metric, and for all of everyone.
+// tagsOfAll lists tag names or values of all metrics of the sender. The store can list
+// those of one metric or those of all senders, but not those of one sender.
 func (v *view) tagsOfAll(ctx context.Context, q store.NamesQuery) ([]string, bool, error) {
 	found, more := map[string]struct{}{}, false
 	list := store.NamesQuery{Kind: store.MetricNames, Prefix: v.by.Prefix, Limit: metricsPage}

@@ -10,7 +10,8 @@ import (
 	"varve/internal/units"
 )
 
-// settings finds settings that are valid but have no effect, and those for tests only.
+// settings finds settings that are valid but have no effect, and constants that only
+// tests should change.
 func settings(loaded *config.Loaded) (found []Finding) {
 	const check = "configuration"
 	idle := map[string]string{config.Embedded: "cassandra.", config.Cassandra: "embedded."}[loaded.Config.Store]

@@ -356,13 +356,14 @@ func WriteText(w io.Writer, text string) error {
 	return nil
 }
 
-// Cut returns a function, for another goroutine, that makes the sending of an answer fail.
+// Cut returns a function that makes the sending of an answer fail. Another goroutine may
+// call it.
 func Cut(w http.ResponseWriter) func() {
 	return func() { http.NewResponseController(w).SetWriteDeadline(time.Now()) }
 }
 
-// DropBody reads a short body that a request need not have, such as the {} of python-kairosdb. While a body is not read
-// to its end, nobody notices that the client has left.
+// DropBody reads a short body that the request does not need, such as the {} of python-kairosdb. Until a body
+// is read completely, the server does not notice that the client has disconnected.
 func DropBody(r *http.Request) {
 	const most = 64 << 10 // the server ends the connection if there is much more
 	io.Copy(io.Discard, io.LimitReader(r.Body, most))

@@ -6,14 +6,15 @@ import "net/netip"
 // all of its addresses.
 const networkBits = 64
 
-// NetworkOf is Network of the address in "address:port", the zero Prefix if there is none.
+// NetworkOf applies Network to the address in "address:port". It returns the zero Prefix
+// if there is none.
 func NetworkOf(remote string) netip.Prefix {
 	a, _ := netip.ParseAddrPort(remote)
 	return Network(a.Addr())
 }
 
-// Network returns what limits for each address apply to: an IPv4 address itself, and the /64 network of
-// an IPv6 address.
+// Network returns the range to which limits per address apply: an IPv4 address itself, or the /64
+// network of an IPv6 address.
 func Network(a netip.Addr) netip.Prefix {
 	a = a.Unmap().WithZone("")
 	bits := a.BitLen()

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Default is the tenant of everyone who names no other.
+// Default is the tenant of senders that name no other tenant.
 const Default = "default"
 
 // Rights are what a sender may do.
@@ -61,10 +61,10 @@ func (r Rights) String() string {
 // Has reports whether r includes a right.
 func (r Rights) Has(right Rights) bool { return r&(right|Admin) != 0 }
 
-// A Principal is who sent a request. The zero Principal is the server itself, which
-// works for no client: roll-ups and maintenance.
+// A Principal is the sender of a request. The zero Principal is the server itself,
+// for work without a client: roll-ups and maintenance.
 type Principal struct {
-	Tenant string // whose data is meant
+	Tenant string // the tenant whose data is used
 	Name   string // of the sender; "" without authentication
 	Rights Rights
 	Prefix string // the metrics that the sender reaches begin with it
@@ -78,7 +78,7 @@ func (p Principal) Reaches(metric string) bool { return strings.HasPrefix(metric
 
 // Check returns a *ForbiddenError for the first metric that p may not use, nil if there is none.
 // The store checks each metric again when it is read. A request for several metrics is checked before
-// its answer begins, which could only be cut off later.
+// its answer begins, because later the answer could only be cut off.
 func (p Principal) Check(metrics ...string) error {
 	for _, m := range metrics {
 		if !p.Reaches(m) {
@@ -99,7 +99,8 @@ func (e *ForbiddenError) Error() string {
 	return fmt.Sprintf("metric %.200q: %s may only use metrics that begin with %q", e.Metric, e.By.Name, e.By.Prefix)
 }
 
-// Key is the key of the *Principal in a context, for contexts that are more than a value.
+// Key is the key of the *Principal in a context, for types that implement context.Context
+// themselves.
 type Key struct{}
 
 // With returns a context of work on behalf of p.
@@ -107,7 +108,7 @@ func With(ctx context.Context, p Principal) context.Context {
 	return context.WithValue(ctx, Key{}, &p)
 }
 
-// Of returns on whose behalf ctx is.
+// Of returns the principal on whose behalf ctx is.
 func Of(ctx context.Context) Principal {
 	if p, ok := ctx.Value(Key{}).(*Principal); ok {
 		return *p

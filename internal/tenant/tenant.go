@@ -11,8 +11,8 @@
 //	store                 store                store
 //
 // Tenants share the process and nothing else: each has a store, a pipeline, caches and
-// limits of its own. So there is no filter that a new front end could forget, and no answer
-// or its timing depends on the data of another tenant.
+// limits of its own. So there is no filter that a new front end could forget, and neither
+// the content nor the duration of an answer depends on the data of another tenant.
 package tenant
 
 import (
