@@ -51,7 +51,7 @@ func (l *Leader) Run(ctx context.Context) {
 }
 
 // acquire waits briefly for the answer even if ctx has ended. Otherwise this process could hold
-// a lease without knowing it, and nobody else could acquire it until it ends.
+// a lease without knowing it, and no other process could acquire the lease until it ends.
 func (l *Leader) acquire(ctx context.Context) (*Lease, error) {
 	attempt, stop := work.Linger(ctx, releaseTimeout)
 	defer stop()

@@ -20,14 +20,15 @@ type Options struct {
 	// lease. The session must always be the same one.
 	Open func() (session *cql.Session, create bool, err error)
 
-	// Without says, in the log, what it means for the work under the leases that there can be none.
+	// Without is a text for the log: the consequences, for the work under the leases, if there can
+	// be no leases.
 	Without string
 
 	Log *slog.Logger
 }
 
-// Leases are those of a process whose keyspace may be reached later, or may have no table for
-// them. Many goroutines may use them at once.
+// Leases are the leases of a process whose keyspace may become reachable only later, or may
+// lack the table for leases. Many goroutines may use them at once.
 type Leases struct {
 	options Options
 	without sync.Once // limits the log line about the missing table

@@ -43,7 +43,7 @@ func (c Config) HasTenant(name string) bool {
 	return name == principal.Default || slices.ContainsFunc(c.Tenants, func(t tenant.Config) bool { return t.Name == name })
 }
 
-// checkPolicies reports policies for tenants that are not there.
+// checkPolicies reports policies for tenants that do not exist.
 func (c Config) checkPolicies() error {
 	for i, p := range c.Retention.Policies {
 		for _, name := range p.Tenants {
@@ -55,8 +55,9 @@ func (c Config) checkPolicies() error {
 	return nil
 }
 
-// checkBackups reports a directory of backups among the files of the store. There a backup would
-// lie in the way of a file that the store makes later, or pass for one.
+// checkBackups reports a backup directory that is among the files of the store. A backup there
+// could have the name of a file that the store creates later, or be mistaken for a file of the
+// store.
 func (c Config) checkBackups() error {
 	if c.Store != Embedded || c.Embedded.BackupDir == "" {
 		return nil

@@ -61,18 +61,18 @@ type CassandraConfig struct {
 	kairosrows.Settings
 }
 
-// Layouts returns the layouts of tables that a keyspace can have, with their settings: a
-// further one is a line here, and its settings a field above.
+// Layouts returns the layouts of tables that a keyspace can have, with their settings.
+// To add a layout, add a line here, and a field above for its settings.
 func (c CassandraConfig) Layouts() layout.Layouts {
 	return layout.Layouts{layout.Default: kairosrows.NewLayout(c.Settings)}
 }
 
-// Validate reports all settings that cannot be.
+// Validate reports all invalid settings.
 func (c CassandraConfig) Validate() error {
 	return errors.Join(c.Config.Validate(), c.CheckLayouts(c.Layouts()))
 }
 
-// Default returns the configuration of a server that nobody configured.
+// Default returns the configuration of a server without any settings.
 func Default() Config { return units.Defaults[Config]() }
 
 // Validate reports what is wrong with the settings that belong to no section.

@@ -9,9 +9,9 @@ import (
 	"varve/internal/units"
 )
 
-// constantTag marks a field of a configuration struct that is no setting: a constant
-// that tests and benchmarks change, by the flag --tune KEY=VALUE. No page, file or
-// variable knows it.
+// constantTag marks a field of a configuration struct that is not a setting but a
+// constant, which tests and benchmarks change by the flag --tune KEY=VALUE. It
+// cannot be set by a file or a variable, and no page of the documentation has it.
 const constantTag = "tune"
 
 // tuneFlag is the flag that changes constants.

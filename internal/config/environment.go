@@ -8,7 +8,7 @@ import (
 
 const environmentPrefix = "VARVE_"
 
-// variableOf is the variable that stands for a flag or the key of a setting.
+// variableOf is the environment variable of a flag, or of the key of a setting.
 func variableOf(name string) string {
 	return environmentPrefix + strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(name))
 }
@@ -21,7 +21,7 @@ var environmentClient = []string{environmentPrefix + "TOKEN", environmentPrefix 
 var kubernetesService = regexp.MustCompile(
 	`^VARVE_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
 
-// applyEnvironment sets what variables (name=value) say.
+// applyEnvironment applies variables, each of the form name=value.
 func (l *layers) applyEnvironment(variables []string) {
 	names, byName := l.names(field.environment)
 	for _, flag := range fileFlags {

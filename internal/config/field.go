@@ -34,7 +34,7 @@ func (f field) isList() bool { _, ok := f.value.Interface().([]string); return o
 
 // fields lists the settings and sections below root, a pointer to a struct: first
 // the settings of the struct, then its sections, both in the order of declaration,
-// and each section before what is in it. What an embedded struct has belongs to
+// and each section before what is in it. Fields of an embedded struct belong to
 // the struct around it. fields panics on a field that has no tags or a type that
 // cannot be set from text.
 func fields(root any) []field {
@@ -46,7 +46,7 @@ func itemFields(item reflect.Value, prefix string) []field {
 	return appendFields(nil, item, prefix+".")
 }
 
-// newItem returns a section of the list f as it is before anything is set.
+// newItem returns a section of the list f with default settings.
 func (f field) newItem() reflect.Value {
 	item := reflect.New(f.value.Type().Elem()).Elem()
 	units.SetDefaults(item)
@@ -71,7 +71,8 @@ func appendFields(list []field, s reflect.Value, prefix string) []field {
 	return list
 }
 
-// ownFields lists the settings and sections of s, without what is in its sections.
+// ownFields lists the settings and sections of s, without the settings in its
+// sections.
 func ownFields(list []field, s reflect.Value, prefix string) []field {
 	for i := range s.NumField() {
 		t := s.Type().Field(i)

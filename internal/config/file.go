@@ -34,11 +34,11 @@ func readFile(path string) ([]byte, error) {
 	return data, err
 }
 
-// ReadAgain reads a configuration file for a reload. Unlike at the start, it may not be a pipe, such
-// as that of a shell's <(command): its writer is gone, so that the read would wait for ever.
+// ReadAgain reads a configuration file for a reload. Unlike at the start, the file must not be a
+// pipe, such as that of a shell's <(command): its writer has ended, so the read would wait for ever.
 func ReadAgain(path string) ([]byte, error) { return safefile.ReadRegular(path, maxFileBytes) }
 
-// applyFile sets what the YAML document in data says. path is for messages.
+// applyFile applies the YAML document in data. path is for messages.
 func (l *layers) applyFile(path string, data []byte) {
 	doc, err := parseYAML(data)
 	if err != nil {
@@ -61,8 +61,9 @@ func parseYAML(data []byte) (*yaml.Node, error) {
 	case errors.Is(err, io.EOF):
 		return nil, nil
 	case err != nil:
-		// The parser names the line before or after the tab. A tab in an empty line is
-		// no fault in most places: the parser's error must be about it.
+		// The parser names the line before or after the tab. In most places a tab in
+		// an empty line is valid, so such a line counts only if the parser's error is
+		// about a tab.
 		if line := tabbedLine(data, tabError.MatchString(err.Error())); line > 0 {
 			return nil, fmt.Errorf(":%d: indented with a tab; YAML takes spaces only", line)
 		}
@@ -75,7 +76,7 @@ func parseYAML(data []byte) (*yaml.Node, error) {
 	return doc.Content[0], nil
 }
 
-// tabError matches what the parser says of a tab.
+// tabError matches the parser's errors about tabs.
 var tabError = regexp.MustCompile(`tab character|cannot start any token`)
 
 // tabbedLine returns the number of the first line with a tab in its indentation, 0
@@ -170,9 +171,9 @@ func (l *layers) setList(f field, value *yaml.Node, at string) {
 	l.origins[f.key] = at
 }
 
-// keysLike lists the keys that an unknown key may stand for: those of sections for a mapping, of settings
-// otherwise. Of the items of a list only its own counts. With all of them, the same slip in each of a thousand
-// items would take minutes.
+// keysLike lists the keys that an unknown key may have been meant to be: keys of sections if its value is a
+// mapping, otherwise keys of settings. For a key in an item of a list, only keys of the same item count:
+// otherwise the same mistake in each of a thousand items would take minutes.
 func (l *layers) keysLike(key string, value *yaml.Node) []string {
 	var keys []string
 	for _, f := range slices.Concat(l.fields, l.itemOf(key)) {

@@ -1,10 +1,10 @@
 package config
 
-// OtherFiles are those that are open beside connections: block files, the log, the
-// catalogue, connections to Cassandra.
+// OtherFiles is the number of open files other than client connections: block
+// files, the log, the catalogue, connections to Cassandra.
 const OtherFiles = 4096
 
-// Connections is how many connections the listeners that are on take at a time, without the
+// Connections is how many connections the enabled listeners accept at a time, without the
 // profiler's.
 func (c Config) Connections() (n uint64) {
 	for _, l := range []struct {
@@ -21,11 +21,12 @@ func (c Config) Connections() (n uint64) {
 	return n
 }
 
-// WithinFiles returns the settings with no more connections than a process with so many open
-// files can hold beside OtherFiles, or beside half of its files if they are fewer. Listeners
-// keep their shares, and readers that follow timelines take no more than half of those of HTTP.
-// Otherwise clients that only connect would take the last file: no listener would accept any
-// more, since none has met its limit and closes idle connections, and the store could open none.
+// WithinFiles returns the settings with the number of connections reduced to what a process may
+// open besides OtherFiles, or besides half of limit if that is less. The listeners keep their
+// shares, and readers that follow timelines get at most half of the connections of HTTP. Without
+// this, clients that only connect could take the last file. No listener could then accept a
+// connection: none would have reached its limit, so none would close idle connections. And the
+// store could open no file.
 func (c Config) WithinFiles(limit uint64) Config {
 	all, room := c.Connections(), limit-min(limit/2, OtherFiles)
 	if all <= room {

@@ -29,7 +29,7 @@ const flagOrigin = "flag --"
 // An argument is one flag of the command line.
 type argument struct{ name, value string }
 
-// applyFlags sets what args say.
+// applyFlags applies args.
 func (l *layers) applyFlags(args []argument) {
 	names, byName := l.flags()
 	for _, a := range args {
@@ -48,8 +48,8 @@ func (l *layers) applyFlags(args []argument) {
 	}
 }
 
-// flags returns all flag names, and the setting of each but of those that name
-// files.
+// flags returns all flag names, and the setting of each flag except those that
+// name files.
 func (l *layers) flags() ([]string, map[string]field) {
 	names, byName := l.names(field.flag)
 	for _, s := range shortFlags {
@@ -68,7 +68,7 @@ func (l *layers) parseFlags(args []string) ([]argument, error) {
 	_, byName := l.flags()
 	var list []argument
 	var errs []error
-	alone := "" // the flag before, if it is a boolean without a value
+	alone := "" // the previous flag, if it is a boolean without a value
 	for len(args) > 0 {
 		word, before := args[0], alone
 		args, alone = args[1:], ""
@@ -102,9 +102,10 @@ func (l *layers) parseFlags(args []string) ([]argument, error) {
 	return list, errors.Join(errs...)
 }
 
-// Split parts args into the flags that Load takes, with their values, and all others, each in
-// their order: for commands that take more than settings. own are the names of their own flags.
-// An unknown flag that resembles none of these is for Load, which says what was meant.
+// Split divides args into the flags that Load accepts, with their values, and all other
+// arguments, both in their order. It is for commands that accept more than settings; own are
+// the names of their own flags. An unknown flag that resembles none of own goes to Load, whose
+// error suggests a flag.
 func Split(args []string, own ...string) (settings, rest []string) {
 	root := Default()
 	_, byName := newLayers(&root).flags()

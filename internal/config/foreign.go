@@ -15,14 +15,14 @@ import (
 	"varve/internal/kairosconf"
 )
 
-// Foreign is what became of the configuration file of another server.
+// Foreign describes how the configuration file of another server was applied.
 type Foreign struct {
 	Path string
 	Name string // in messages
 	foreign.Mapping
 }
 
-// applyKairosDB sets what a configuration of KairosDB says.
+// applyKairosDB applies a configuration of KairosDB.
 func (l *layers) applyKairosDB(path string, data []byte) {
 	parsed, err := kairosconf.Parse(path, data, func(name string) (string, bool) {
 		text := fromEnvironment(l.src.Environment, name)
@@ -35,7 +35,8 @@ func (l *layers) applyKairosDB(path string, data []byte) {
 	l.applyForeign(Foreign{path, "KairosDB's configuration", parsed.Map()})
 }
 
-// applyCarbon sets what a carbon.conf says, and which files beside it are used.
+// applyCarbon applies a carbon.conf, and sets the paths of the files beside it
+// that Varve reads.
 func (l *layers) applyCarbon(path string, data []byte) {
 	l.applyForeign(Foreign{path, "carbon.conf", carbonconf.Parse(path, string(data), func(name string) bool {
 		_, err := l.src.ReadFile(name)
@@ -57,7 +58,7 @@ func (l *layers) applyForeign(f Foreign) {
 		origin := file + ": " + s.From
 		to, known := l.byKey[s.Key]
 		switch {
-		case !known: // a test sees to it that there is none
+		case !known: // a test checks that this does not happen
 			l.fail("%s: there is no setting %s", origin, s.Key)
 		case s.List != nil && to.isList():
 			to.value.Set(reflect.ValueOf(slices.Clone(s.List)))
@@ -86,7 +87,7 @@ func lengths(settings []foreign.Setting) map[string]int {
 	return lists
 }
 
-// writeComment says, as comments of YAML, which keys set nothing.
+// writeComment writes YAML comments with the keys that set nothing.
 func (f Foreign) writeComment(w io.Writer) error {
 	var b strings.Builder
 	for _, part := range []struct {

@@ -19,7 +19,7 @@ type layers struct {
 	items   map[string][]field // of each list of sections, its items and their fields; they are in byKey too
 	origins map[string]string  // key of a setting -> layer and place
 	errs    []error
-	unread  []string // keys of items without keys and values, of which nothing else is reported
+	unread  []string // keys of items that are not mappings; nothing else is reported about them
 
 	constants map[string]field  // by key; see constantTag
 	standard  map[string]string // their values before --tune
@@ -35,7 +35,7 @@ func newLayers(root any) *layers {
 	}
 	l.constants, l.standard = constants(reflect.ValueOf(root).Elem(), ""), map[string]string{}
 	for key, f := range l.constants {
-		if !f.value.IsZero() { // else it follows a setting, as the reason of its removal says
+		if !f.value.IsZero() { // a zero constant follows a setting, as the text about its removal says
 			l.standard[key] = formatText(f.value)
 		}
 	}
@@ -86,12 +86,13 @@ func (l *layers) itemOf(key string) []field {
 	if !isItem || !known || !f.items || err != nil || i < 0 || i >= f.value.Len() {
 		return nil
 	}
-	fields := l.items[list] // as many of each item
+	fields := l.items[list] // all items have the same number of fields
 	each := len(fields) / f.value.Len()
 	return fields[i*each : (i+1)*each]
 }
 
-// set gives f the value that text means. origin says where it stands.
+// set gives f the value that text means. origin is the layer and place of the
+// text.
 func (l *layers) set(f field, text, origin string) {
 	if err := units.SetText(f.value, text); err != nil {
 		l.fail("%s: %s: %w", origin, f.key, err)
@@ -122,8 +123,8 @@ func (l *layers) names(of func(field) string) ([]string, map[string]field) {
 }
 
 // validate asks root and every section below it that has a Validate method.
-// A message that does not begin with the key of its section is given it, so
-// that a package may name its settings as it knows them.
+// A message that does not begin with the key of its section gets this key as a
+// prefix, so that a package can name its settings without knowing the section.
 func (l *layers) validate(root any) {
 	if v, ok := root.(interface{ Validate() error }); ok {
 		for _, err := range flatten(v.Validate()) {
@@ -157,14 +158,16 @@ func (l *layers) report(message string) {
 	l.errs = append(l.errs, l.located(message))
 }
 
-// aboutSection reports whether message is a section's own error, passed on by
-// the section around it. The section is asked itself.
+// aboutSection reports whether message is an error of a section that the
+// surrounding section has passed on. Such a message is dropped, because
+// validate asks each section itself.
 func (l *layers) aboutSection(message string) bool {
 	key, _, _ := strings.Cut(message, ":")
 	return l.byKey[key].section
 }
 
-// located puts in front of a message who set the setting that it begins with.
+// located prefixes a message with the origin of the setting with which the
+// message begins.
 func (l *layers) located(message string) error {
 	key := message
 	if end := strings.IndexFunc(message, func(r rune) bool { return !isKeyRune(r) }); end >= 0 {

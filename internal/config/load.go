@@ -64,7 +64,8 @@ func load(root any, src Sources) (*layers, error) {
 	return l, l.err()
 }
 
-// filePath returns which file a flag or else its variable names, "" for none, and who says so.
+// filePath returns the file that a flag, or else its variable, names, "" for none, and which
+// of the two named it.
 func filePath(args []argument, environment []string, flag string) (path, origin string) {
 	path, origin = fromEnvironment(environment, variableOf(flag)), "environment "+variableOf(flag)
 	for _, a := range args {

@@ -31,7 +31,7 @@ func nearestKey(name string, candidates []string, sep string) string {
 
 func lastPart(key string) string { return key[strings.LastIndexByte(key, '.')+1:] }
 
-// orNearest words the end of an error about an unknown name.
+// orNearest returns the end of an error about an unknown name.
 func orNearest(name string, candidates []string, sep, prefix string) string {
 	if n := nearestKey(name, candidates, sep); n != "" {
 		return "; did you mean " + prefix + n + "?"

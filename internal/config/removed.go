@@ -3,7 +3,8 @@ package config
 import "regexp"
 
 // removed are the settings of earlier versions, and why each is gone. The error about
-// one also tells the value of the constant that took its place, if there is one.
+// such a setting also gives the value of the constant that replaced it, if there is
+// one.
 var removed = map[string]string{
 	"server.max_header":          "a request may have 32KiB of headers",
 	"server.read_header_timeout": "honest clients send their headers at once",
@@ -125,11 +126,12 @@ var removed = map[string]string{
 	"cassandra.spool.generation_bytes":     "it is a third of cassandra.spool.max_memory",
 }
 
-// indexes are those of items: what was removed of one was removed of all.
+// indexes matches the indexes of items in keys: a removed setting was removed
+// from all items.
 var indexes = regexp.MustCompile(`\[\d+\]`)
 
-// orRemoved words the end of an error about an unknown name. spelt is how a
-// setting is named where the name stands, as a flag for example.
+// orRemoved returns the end of an error about an unknown name. spelt returns
+// the name of a setting in the layer of that name, for example as a flag.
 func (l *layers) orRemoved(name string, spelt func(field) string, otherwise func() string) string {
 	for _, f := range l.fields {
 		if f.items && spelt(f) == name {

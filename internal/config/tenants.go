@@ -13,18 +13,19 @@ import (
 	"varve/internal/units"
 )
 
-// tenantHead is the most that recent samples of a tenant take.
+// tenantHead is the most memory that recent samples of a tenant take.
 const tenantHead = 64 * units.MiB
 
 // Of returns the configuration of a tenant: c with a data directory, a keyspace and
-// limits of its own. What many tenants would hold many times is smaller.
+// limits of its own. Memory that each tenant takes is smaller, because there may be
+// many tenants.
 func (c Config) Of(t tenant.Config) Config {
 	c.Tenants = nil
 	c.DataDir = TenantDir(c.DataDir, t.Name)
 	c.Cassandra.Keyspace = c.KeyspaceOf(t)
 	c.Cassandra.ReadClusters, c.Cassandra.Keyspaces = nil, nil // they hold the default tenant's data
 	c.Cassandra.MetaCluster = cassandra.DefaultConfig().MetaCluster
-	if !c.Cassandra.TLS.Enabled { // its files are for those clusters
+	if !c.Cassandra.TLS.Enabled { // the certificates are for the clusters removed above
 		c.Cassandra.TLS = cassandra.DefaultConfig().TLS
 	}
 	if c.Embedded.BackupDir != "" {

@@ -1,8 +1,8 @@
 // Package congestion distinguishes a queue that is long for a moment, as after a burst, from
 // one that stays long because more callers arrive than are served. As in CoDel (RFC 8289), the
 // measure is how long the callers that are served have waited, not how many wait. If for a while
-// none was served soon, every caller waits up to a timeout, and most are then refused. Refusing
-// some callers early then serves the others in time.
+// no caller was served soon, every caller would wait until a timeout, and most would then be
+// refused. In this state, refusing some callers early serves the others in time.
 package congestion
 
 import (
@@ -17,7 +17,8 @@ type Patience time.Duration
 // Soon is the wait up to which a caller counts as served soon.
 func (p Patience) Soon() time.Duration { return time.Duration(p / 20) }
 
-// While is how long nobody has to be served soon before the line counts as congested.
+// While is the time after which a line counts as congested if no caller was served
+// soon in it.
 func (p Patience) While() time.Duration { return time.Duration(p / 2) }
 
 // Enough is the longest wait in a congested line.

@@ -62,8 +62,8 @@ func New() *Registry {
 // forgetsPerEpoch is how many series are forgotten before the epoch moves.
 const forgetsPerEpoch = 1 << 20
 
-// Epoch is the current generation of ids. The ref of a forgotten series is void at
-// once. The epoch moves when so many series were forgotten that callers should drop all
+// Epoch is the current generation of ids. The ref of a forgotten series is invalid at
+// once. The epoch moves once so many series were forgotten that callers should drop all
 // cached refs.
 func (r *Registry) Epoch() uint64 { return r.epoch.Load() }
 

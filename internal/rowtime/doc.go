@@ -16,7 +16,7 @@
 //
 // KairosDB computes a row time as t - (abs(t) mod width), which below zero is
 // not the start of an aligned span: each negative millisecond has a row of its
-// own. That must be kept where KairosDB reads along. The embedded store, which
-// needs spans that tile the time line, uses [Spec.Partition] instead; for
-// t >= 0 both are the same.
+// own. That must stay so in a keyspace that KairosDB also reads. The embedded
+// store, which needs spans that tile the time line, uses [Spec.Partition]
+// instead; for t >= 0 both are the same.
 package rowtime

@@ -33,7 +33,7 @@ type Key struct {
 }
 
 // Append appends the bytes of k. It fails if they or the type's name are too
-// long; dst is then returned as it was.
+// long, and then returns dst unchanged.
 func (k Key) Append(dst []byte) ([]byte, error) {
 	if len(k.Type) > MaxTypeBytes {
 		return dst, fmt.Errorf("row key of %q: type name of %d bytes is longer than %d", k.Metric, len(k.Type), MaxTypeBytes)
@@ -90,10 +90,10 @@ func AppendIndexBound(dst []byte, metric string, rowTimeMS int64, end bool) []by
 }
 
 // ParseKey reads the bytes of a key; the result shares their memory. The metric
-// name ends at the first zero byte, so one that holds a zero byte, which
-// KairosDB lets in, is not read back. Tags may be in any order; a repeated name
-// is an error, and so are keys that KairosDB cannot read: a legacy key without
-// tags, a type name of 128 bytes or more.
+// name ends at the first zero byte. So a name with a zero byte, which KairosDB
+// accepts, is not read back correctly. Tags may be in any order; a repeated
+// name is an error, and so are keys that KairosDB cannot read: a legacy key
+// without tags, a type name of 128 bytes or more.
 func ParseKey(key string) (Key, error) {
 	metric, rest, ok := strings.Cut(key, "\x00")
 	if !ok {
@@ -118,9 +118,9 @@ func ParseKey(key string) (Key, error) {
 	return k, nil
 }
 
-// Ambiguous reports whether a key that ParseKey reads may be that of another row: one of a metric whose
-// name holds a zero byte, and the key can be read as one with a type if the name ends at a later zero
-// byte. A key of names without zero bytes is not ambiguous.
+// Ambiguous reports whether a key that ParseKey reads may belong to another row, of a metric whose name
+// has a zero byte: the key is also a valid key with a type if the name ends at a later zero byte. A key
+// of names without zero bytes is not ambiguous.
 func Ambiguous(key string) bool {
 	_, rest, _ := strings.Cut(key, "\x00")
 	for {
@@ -169,8 +169,8 @@ func appendEscaped(dst []byte, s string, escape byte) []byte {
 	return dst
 }
 
-// cutEscaped splits s at the first end that is not escaped and takes the
-// escapes out of what is before it.
+// cutEscaped splits s at the first end that is not escaped, and removes the
+// escapes before it.
 func cutEscaped(s string, escape, end byte) (head, rest string, ok bool) {
 	var plain []byte // head without escapes, if it had any
 	from := 0
@@ -183,7 +183,7 @@ func cutEscaped(s string, escape, end byte) (head, rest string, ok bool) {
 			return string(append(plain, s[from:i]...)), s[i+1:], true
 		case escape:
 			plain = append(plain, s[from:i]...)
-			from, i = i+1, i+1 // the next byte is taken as it is
+			from, i = i+1, i+1 // the next byte is literal
 			if plain == nil {
 				plain = []byte{}
 			}

@@ -64,7 +64,7 @@ type Spec struct {
 // MaxWidth is the largest width: offsets from 2^31 on are read back wrong.
 const MaxWidth int64 = 1 << 31
 
-// Validate reports a width or a unit that cannot be.
+// Validate reports an invalid width or unit.
 func (s Spec) Validate() error {
 	var errs []error
 	if s.Width < 1 || s.Width > MaxWidth {
@@ -101,9 +101,9 @@ func (s Spec) RowTime(ms int64) int64 {
 // RowRange returns the lowest and the highest row time of samples in r, which
 // is not empty. Between them there may be rows of other samples.
 //
-// KairosDB itself looks from RowTime(start) to RowTime(end), and so misses
-// samples of negative times: a row time lies up to Width - 1 below its
-// samples, and can be above RowTime of a later one.
+// KairosDB itself searches from RowTime(start) to RowTime(end), and so misses
+// samples at negative times: a row time is up to Width - 1 below its samples,
+// and can be above the RowTime of a later sample.
 func (s Spec) RowRange(r model.TimeRange) (lowestMS, highestMS int64) {
 	lowestMS, highestMS = s.RowTime(r.StartMS), s.RowTime(r.EndMS)
 	if r.StartMS < 0 {
@@ -194,10 +194,10 @@ func (s Spec) FirstShown(rowTimeMS, startMS int64) int64 {
 
 // Partition returns the start of the embedded store's partition that holds ms:
 // the highest multiple of WidthMS that is not above ms, so that partitions tile
-// the time line without gaps and overlaps on both sides of zero. RowTime would
-// not do: it gives each negative millisecond a row of its own. The lowest
-// partition would start below the first time that can be represented; its
-// start is math.MinInt64.
+// the time line without gaps and overlaps on both sides of zero. RowTime is
+// unsuitable: it gives each negative millisecond a row of its own. The lowest
+// partition would start below the first time that can be represented; its start
+// is math.MinInt64.
 func (s Spec) Partition(ms int64) int64 {
 	into := s.into(ms)
 	if ms < math.MinInt64+into {
@@ -212,7 +212,7 @@ func (s Spec) PartitionEnd(startMS int64) int64 {
 	return addSaturated(startMS, s.WidthMS()-1-s.into(startMS))
 }
 
-// into returns how far ms is from the start of its partition.
+// into returns the distance of ms from the start of its partition.
 func (s Spec) into(ms int64) int64 { return ms - model.Floor(ms, s.WidthMS()) }
 
 // addSaturated adds b, which is not negative, to a.

@@ -28,8 +28,9 @@ const canonicalNaN = 0x7ff8000000000000
 //	Custom   as it is
 //
 // bits is the value of a fixed kind, data that of a variable kind, in the form
-// of model.Columns. A string that is too long or no UTF-8, and a complex value
-// that is not 16 bytes, are errors; dst is then returned as it was.
+// of model.Columns. A string that is too long or not UTF-8, and a complex value
+// that does not have 16 bytes, are errors; AppendValue then returns dst
+// unchanged.
 func AppendValue(dst []byte, k model.Kind, bits uint64, data []byte) ([]byte, error) {
 	switch k {
 	case model.Long:
@@ -90,9 +91,9 @@ func appendUnit(dst []byte, unit rune) []byte {
 	return append(dst, 0xe0|byte(unit>>12), 0x80|byte(unit>>6)&0x3f, 0x80|byte(unit)&0x3f)
 }
 
-// DecodeValue is the inverse of AppendValue. data shares value's memory where
-// the bytes are the same, and is a new slice where not. As in KairosDB, what
-// follows a complete value is ignored, and an unpaired surrogate reads as '?'.
+// DecodeValue is the inverse of AppendValue. data shares value's memory if the
+// bytes are the same; otherwise it is a new slice. As in KairosDB, bytes after
+// a complete value are ignored, and an unpaired surrogate reads as '?'.
 func DecodeValue(k model.Kind, value []byte) (bits uint64, data []byte, err error) {
 	switch k {
 	case model.Long:
@@ -151,8 +152,8 @@ func stringBody(value []byte) ([]byte, error) {
 	return value[2 : 2+n : 2+n], nil
 }
 
-// decodeString reads modified UTF-8 as Java does: forms that are longer than
-// they need to be are taken, forms of four bytes are not.
+// decodeString reads modified UTF-8 as Java does: overlong forms are accepted,
+// forms of four bytes are not.
 func decodeString(value []byte) ([]byte, error) {
 	body, err := stringBody(value)
 	if err != nil {
