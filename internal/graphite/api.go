@@ -123,8 +123,8 @@ func (a *API) render(w http.ResponseWriter, r *http.Request, form url.Values) {
 	})
 }
 
-// sent marks errors of writing an answer, except those from before its first byte; see
-// render.Write.
+// sent marks errors of writing an answer, except errors that occur before its first
+// byte; see render.Write.
 func sent(err error) error {
 	if errors.As(err, new(*function.ParamError)) {
 		return err
@@ -132,7 +132,8 @@ func sent(err error) error {
 	return failure.Sent(err)
 }
 
-// inputOf makes a fault of the client, which package function has found, one of the input.
+// inputOf turns an error that package function attributes to the client into a
+// *store.InputError.
 func inputOf(err error) error {
 	if fault, ok := errors.AsType[*function.ParamError](err); ok {
 		return &store.InputError{Reason: fault.Reason}

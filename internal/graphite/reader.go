@@ -12,7 +12,8 @@ import (
 	"varve/internal/store"
 )
 
-// read makes the points of series on one grid, side by side. Their memory is charged.
+// read computes the points of series on one grid, in parallel. Their memory has been
+// charged.
 func (s *source) read(g *grid, list []*read) error {
 	for _, one := range list {
 		one.fetched = function.Fetched{Name: one.name, Start: g.start, Step: g.step}
@@ -72,7 +73,7 @@ type reader struct {
 
 	samples     *query.GridFold
 	buckets     store.Buckets  // downsampled by the store
-	mixed       []store.Bucket // buckets of a window in which a point needs more than one bucket
+	mixed       []store.Bucket // buckets of a window in which a point is computed from several buckets
 	stagePoints []stagePoint
 	values      []float64 // buffer for a window without samples
 }
@@ -80,9 +81,9 @@ type reader struct {
 // windowSteps limits the steps of the finest stage that are folded at once.
 const windowSteps = 1 << 16
 
-// series computes the points of a series from one.at on, until it is the turn of other queries. The
-// time with buckets and the time after it are in separate windows, because the former rarely has
-// samples.
+// series computes the points of a series from one.at on, until other queries get their turn. The
+// time with buckets and the time after it are in separate windows, because there are rarely samples
+// in the time with buckets.
 func (r *reader) series(g *grid, one *read) (err error) {
 	lease := r.session.Lease()
 	defer lease.Release()

@@ -34,8 +34,8 @@ const (
 )
 
 // direct sets the points of a window without samples in which each bucket is one point of
-// the requested stage. If that is not so, it returns false, and points must be overwritten.
-// scratch has room for one value per bucket.
+// the requested stage. Otherwise it returns false, and points must be overwritten. scratch
+// has room for one value per bucket.
 func (t resampler) direct(points []float64, buckets *store.Buckets, scratch []float64) bool {
 	step := t.step(t.stage)
 	for _, stepMS := range buckets.StepMS {
@@ -112,9 +112,9 @@ func (t resampler) percentiles(points, values []float64, buckets []store.Bucket,
 
 // bySamples reports whether the value of a point is computed from all its samples, not from
 // finer points. Whisper computes averages of averages, and so does Varve for samples that are
-// kept. Of downsampled ones only sums and counts remain, so that an average of averages would
-// change, and so would a sum without those finer points that have too few samples. downsampled
-// says whether that is the case for some of the samples.
+// kept. Of downsampled samples only sums and counts remain. An average of averages computed
+// from these would differ, as would a sum without the finer points that have too few samples.
+// downsampled says whether some of the samples are downsampled.
 func (t resampler) bySamples(downsampled bool) bool {
 	switch {
 	case t.stage == 0:
@@ -157,7 +157,7 @@ func (t resampler) whole(points, values []float64, buckets []store.Bucket, nowMS
 // the step, and at its beginning. values are the samples of the point, and buckets its buckets.
 func (t resampler) imported(values []float64, buckets []store.Bucket, startMS, nowMS int64) (samples float64) {
 	at := 0
-	next := func() (b store.Bucket) { // of the samples and buckets in the order of their times, an empty one at the end
+	next := func() (b store.Bucket) { // the next sample or bucket in order of time, an empty one at the end
 		for at < len(values) && values[at] != values[at] {
 			at++
 		}
@@ -194,9 +194,9 @@ func (t resampler) old(ms, nowMS int64) bool {
 	return t.stage > 0 && ms < nowMS-t.policy.Rule.Stages[t.stage-1].Keep*1000
 }
 
-// merged returns the bucket of all samples of a point: the downsampled ones, of which one
-// bucket may be wider than the point, and the others, of which sum is the bucket. It overwrites
-// scratch.
+// merged returns the bucket of all samples of a point: of the downsampled samples in buckets,
+// one of which may be wider than the point, and of the other samples, whose bucket is sum. It
+// overwrites scratch.
 func merged(sum store.Bucket, samples []float64, buckets []store.Bucket, scratch *quantile.Builder) store.Bucket {
 	scratch.Reset()
 	for _, v := range samples {
@@ -234,10 +234,10 @@ func (t resampler) step(stage int) int64 {
 	return t.policy.Rule.Stages[stage].Step * 1000
 }
 
-// samplesIn returns the bucket of n samples. Of their times only the step of the finest stage is known.
-// They are counted at its end: of two samples of one step, one that is not downsampled arrived later.
-// For the method absmin, both the least and the greatest value are the sample nearest to 0, which
-// could not be told from the two.
+// samplesIn returns the bucket of n samples. Of their times, only the step of the finest stage is
+// known. They count as being at the end of the step: if a bucket has a sample of the same step, the
+// sample that is not downsampled arrived later. For the method absmin, both the least and the greatest
+// value are the sample nearest to 0, which could not be told from the two.
 func (t resampler) samplesIn(values []float64, from, n int) (sum model.Aggregate) {
 	values = t.within(values, from, n)
 	for i, v := range values {

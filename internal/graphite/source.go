@@ -46,8 +46,9 @@ func (s *source) Fetch(_ context.Context, queries []function.Query, within funct
 				if !ok {
 					continue
 				}
-				// The memory of a series is charged when it is found, including what functions will charge
-				// for it: a query over the limit must not first find and read all the others.
+				// The memory of a series is charged when it is found, including the memory that functions
+				// will charge for it: a query over the limit must fail before it has found and read all
+				// other series.
 				if err := s.session.Reserve(8 * g.n); err != nil {
 					return err
 				}
@@ -107,7 +108,7 @@ type read struct {
 	at      int64 // the first point that is not computed yet
 }
 
-// selected calls f for the series of a query, those of a metric or all at once.
+// selected calls f for the series of a query, metric by metric or all at once.
 func (s *source) selected(q function.Query, l *query.Lease, f func([]query.Number) error) error {
 	var numbers []query.Number
 	var err error
@@ -219,7 +220,7 @@ type grid struct {
 	n           int64 // number of points
 	finest      int64 // step of the finest stage
 	stage       int   // index of the policy's stage with this step
-	now         int64 // of the request
+	now         int64 // time of the request
 }
 
 // defaultStep is the step of a series that no rule matches, as in carbon.

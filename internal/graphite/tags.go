@@ -204,7 +204,7 @@ type tagValue struct {
 // listValues answers /tags/TAG. For a tag that no series has, the answer is null.
 func (a *API) listValues(w http.ResponseWriter, r *http.Request, form url.Values) {
 	tag := r.PathValue("tag")
-	if slices.Contains([]string{"tagSeries", "tagMultiSeries", "delSeries"}, tag) { // these need POST
+	if slices.Contains([]string{"tagSeries", "tagMultiSeries", "delSeries"}, tag) { // these paths accept only POST
 		w.Header().Set("Allow", http.MethodPost)
 		httpapi.WriteEmpty(w, http.StatusMethodNotAllowed)
 		return
@@ -371,9 +371,10 @@ func first(names []string, most int) []string {
 	return append([]string{}, names[:min(len(names), most)]...)
 }
 
-// listed returns the series that is listed as path. Other senders than carbon's may have made it:
-// carbon would read a..b as a.b, a;name=x as a, ~a;k=1 as a;k=1, and refuse a;k=~1. A path of
-// another form than name;tag=value has carbon's reading.
+// listed returns the series that is listed as path. It does not parse path as carbon does,
+// because other senders may have created the series: carbon would read a..b as a.b, a;name=x as
+// a, ~a;k=1 as a;k=1, and refuse a;k=~1. Only a path that does not have the form name;tag=value
+// is parsed as by carbon.
 func listed(path string) (model.Series, *ingest.Fault) {
 	s := retention.ParsePath(path)
 	braces := strings.Contains(path, "{") && strings.HasSuffix(path, `"}`)

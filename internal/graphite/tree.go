@@ -22,7 +22,8 @@ type tree struct {
 	been    map[visit]bool          // what descend has searched with further **
 }
 
-// A visit is a search of descend: a prefix, and the number of nodes that are to match below it.
+// A visit is a search of descend: a prefix, and the number of nodes of the glob to match below
+// it.
 type visit struct {
 	prefix string
 	nodes  int
@@ -56,7 +57,7 @@ func find(s *query.Session, glob target.Glob, leaf func(path string) error) ([]*
 // descend adds the paths that begin with a prefix and then match nodes. The prefix is
 // empty or ends in a dot.
 func (t *tree) descend(prefix string, nodes []target.Node) error {
-	if nodes[0].AnyDepth() && len(nodes) < t.first { // a path can be divided among several ** in very many ways
+	if nodes[0].AnyDepth() && len(nodes) < t.first { // there are very many ways to divide a path among several **
 		here := visit{prefix, len(nodes)}
 		if t.been[here] {
 			return nil
@@ -70,7 +71,8 @@ func (t *tree) descend(prefix string, nodes []target.Node) error {
 	if literals := node.Literals(); literals != nil {
 		for _, name := range literals {
 			if len(literals) > 1 && len(rest) > 0 {
-				// Without this look, the alternatives of all nodes multiply where nothing exists.
+				// Without this check, the alternatives of all nodes would multiply even where
+				// nothing exists.
 				if there, _, err := t.names(store.NamesQuery{Prefix: prefix + name + ".", Limit: 1}); err != nil {
 					return err
 				} else if len(there) == 0 {
@@ -176,14 +178,14 @@ func (t *tree) add(path string, branch bool) error {
 	}
 	e := t.found[path]
 	if e != nil && (branch && e.branch || !branch && e.leaf) {
-		return nil // found in another way before
+		return nil // already found by another division of the path
 	}
 	var ok bool
 	var err error
 	if branch {
 		ok, err = t.hasPlain(path + ".")
 	} else {
-		ok, err = isPlain(t.session, path) // which is not remembered: e is
+		ok, err = isPlain(t.session, path) // not cached: e itself is kept
 	}
 	if err != nil || !ok {
 		return err

@@ -42,13 +42,13 @@ type Log struct {
 	log       *slog.Logger
 
 	turn     chan struct{} // a lock that respects contexts; held while events are changed
-	counting chan struct{} // a lock as well; held while the events of a day are counted
+	counting chan struct{} // another such lock; held while the events of a day are counted
 
 	mu    sync.Mutex
 	days  map[string]dayCount // days that were written to
 	known map[string]bool     // tags that are stored
 
-	looked       atomic.Int64  // when events of older versions were last looked for, unix seconds; see ready
+	looked       atomic.Int64  // when the log was last searched for events of older versions, unix seconds; see ready
 	settledAfter time.Duration // the constant, except in tests
 	recountAfter time.Duration // the constant, except in tests
 }
@@ -158,8 +158,8 @@ func (l *Log) counted(day string) (n int, ok bool) {
 	return c.n, ok && (c.n < l.perDay || time.Since(c.at) < l.recountAfter)
 }
 
-// room returns an error if a day is full. n is its count from before the caller waited for the turn,
-// and is used if no later one is known.
+// room returns an error if a day is full. n is the count from before the caller waited for the turn.
+// It is used if no later count is known.
 func (l *Log) room(day string, n int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -181,8 +181,8 @@ func (l *Log) added(day string, n int) {
 	}
 }
 
-// tagsAtOnce is how many tags of an event are stored in parallel. Each waits for a sync of the disk,
-// which those that wait at once share, or over Cassandra for a round trip.
+// tagsAtOnce is how many tags of an event are stored in parallel. Storing a tag waits for a sync of
+// the disk, which concurrent waiters share, or, over Cassandra, for a round trip.
 const tagsAtOnce = 32
 
 // enter stores tags that are not known to be stored. It does so without the turn: an event may have
@@ -280,7 +280,7 @@ func (l *Log) page(ctx context.Context, q timeline.Query, from, until int64) (ti
 		if err != nil || p.End || len(p.Events) > 0 {
 			return p, err
 		}
-		q.Cursor = p.Cursor // the engine returned before it found more, because that took long
+		q.Cursor = p.Cursor // the engine returned early, because finding events took long
 	}
 }
 

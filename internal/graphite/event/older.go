@@ -63,8 +63,8 @@ func (l *Log) ready(ctx context.Context) error {
 	return nil
 }
 
-// lookedLately reports whether the last check was within lookAgain. One that is further than that in
-// the future was made before the clock was set back: its age is unknown.
+// lookedLately reports whether the last check was within lookAgain. A check further than lookAgain
+// in the future was made before the clock was set back: its age is unknown.
 func (l *Log) lookedLately() bool {
 	age := time.Since(time.Unix(l.looked.Load(), 0))
 	return age >= -lookAgain && age < lookAgain
@@ -96,7 +96,7 @@ func (l *Log) settle(ctx context.Context, day string) error {
 		return err
 	}
 	entry, err := l.values.Get(ctx, service, daysKey, day)
-	if errors.Is(err, store.ErrNotFound) { // another server has done it
+	if errors.Is(err, store.ErrNotFound) { // another server has already removed it
 		return nil
 	}
 	if err != nil || time.Since(entry.Modified) < l.settledAfter {
@@ -124,7 +124,7 @@ func (l *Log) moveSome(ctx context.Context, day string, keys []string) error {
 	events := make([]timeline.Addressed, len(keys))
 	err := work.Parallel(ctx, textsAtOnce, len(keys), "read events", func(ctx context.Context, i int) error {
 		text, err := l.values.Get(ctx, service, day, keys[i])
-		if err != nil && !errors.Is(err, store.ErrNotFound) { // another server has moved it
+		if err != nil && !errors.Is(err, store.ErrNotFound) { // another server has already moved it
 			return err
 		}
 		if faults[i] = err; err == nil {

@@ -15,9 +15,9 @@ import (
 )
 
 // A call is one evaluation of a function. Its accessors return an argument in the type
-// that the function needs. If it has another type, they return a zero and set err, with
-// which the call ends whatever the function returns. The function looks at err itself
-// before it fetches, and where a zero would mislead it.
+// that the function needs. If the argument has another type, they return a zero and set
+// err. The call then ends with err, whatever the function returns. The function checks
+// err itself only before it fetches, and where a zero would mislead it.
 type call struct {
 	*scope
 	expr *target.Call
@@ -173,8 +173,8 @@ func (c *call) bind(args []any, named map[string]any) error {
 	return nil
 }
 
-// refuseSeries refuses series where a text belongs. Graphite would put the Python
-// representation of its objects into names, which helps nobody.
+// refuseSeries refuses series as arguments that must be texts. Graphite would put
+// the Python representation of its objects into names, which helps nobody.
 func (c *call) refuseSeries() {
 	for i, p := range c.function.Params {
 		if !p.Type.isText() {
@@ -287,7 +287,7 @@ func toInteger(v any) (any, error) {
 	return nil, errType
 }
 
-// ofBool returns the number that a boolean is in Python.
+// ofBool returns the number that equals a boolean in Python.
 func ofBool(b bool) int64 {
 	if b {
 		return 1
@@ -320,8 +320,8 @@ func toBool(v any) (any, error) {
 	return nil, errType
 }
 
-// truth tells whether a value counts as true where none but a boolean is
-// meant.
+// truth reports whether a value counts as true for a parameter that should be a
+// boolean.
 func truth(v any) bool {
 	switch x := v.(type) {
 	case nil, absent:
@@ -397,7 +397,8 @@ func (c *call) float(i int, without float64) float64 {
 
 func (c *call) integer(i int, without int64) int64 { return typed(c, i, without, "an integer") }
 
-// typed returns an argument of a type, or without if it is missing.
+// typed returns an argument of a type, or the value without if the argument is
+// missing.
 func typed[T any](c *call, i int, without T, what string) T {
 	if _, missing := c.args[i].(absent); missing {
 		return without
@@ -504,8 +505,8 @@ func (c *call) each(list []*Series, f func(s *Series) error) (any, error) {
 	return list, nil
 }
 
-// mapped calls f for all series in turn, and returns the series that it makes of them; nil
-// is none.
+// mapped calls f for all series in turn, and returns the resulting series. f may return
+// nil for no series.
 func (c *call) mapped(list []*Series, f func(s *Series) (*Series, error)) (any, error) {
 	out := make([]*Series, 0, len(list))
 	_, err := c.each(list, func(s *Series) error {
@@ -518,8 +519,8 @@ func (c *call) mapped(list []*Series, f func(s *Series) (*Series, error)) (any, 
 	return out, err
 }
 
-// derive calls f for all series with room for as many values and returns the
-// series that it makes of them.
+// derive calls f for all series, with a slice for the same number of values,
+// and returns a new series for each.
 func (c *call) derive(list []*Series, f func(s *Series, values []float64) (name string)) (any, error) {
 	if c.err != nil {
 		return nil, c.err

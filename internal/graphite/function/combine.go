@@ -43,7 +43,7 @@ func init() {
 	define(group, "group([seriesLists...])", "Makes one list of several.", groupLists)
 }
 
-// A frame is what series on different steps have in common: their rows at the
+// A frame brings series with different steps together: it has their rows at the
 // least common multiple of the steps.
 type frame struct {
 	list             []*Series
@@ -107,8 +107,8 @@ func (c *call) eachPair(a, b []float64, fold func(a, b float64) float64) ([]floa
 	return c.eachRow([][]float64{a, b}, max(len(a), len(b)), func(row []float64) float64 { return fold(row[0], row[1]) })
 }
 
-// reduce aggregates the rows of a frame. Sums and extremes, which is what
-// dashboards ask for, go series by series, through memory in its order.
+// reduce aggregates the rows of a frame. Sums and extremes, which dashboards
+// use most, are computed series by series, which reads memory in sequence.
 func (c *call) reduce(f *frame, name string, aggregate numeric.Aggregation, xFilesFactor float64) ([]float64, error) {
 	accumulate, ok := numeric.AccumulatorOf(name)
 	if !ok {
@@ -144,7 +144,7 @@ func (c *call) reduce(f *frame, name string, aggregate numeric.Aggregation, xFil
 	return out, nil
 }
 
-// folded makes one series of several, whose rows fold reduces.
+// folded combines several series into one, by applying fold to their rows.
 func (c *call) folded(name string, fold numeric.Aggregation, list ...*Series) (*Series, error) {
 	f, err := c.normalize(list)
 	if err != nil {
@@ -157,7 +157,8 @@ func (c *call) folded(name string, fold numeric.Aggregation, list ...*Series) (*
 	return c.made(name, f.start, f.end, f.step, values)
 }
 
-// paired calls f for the series of two lists, pair by pair. There must be as many in both.
+// paired calls f for the series of two lists, pair by pair. Both lists must have the same
+// length.
 func paired(first, second []*Series, f func(a, b *Series) (*Series, error)) (any, error) {
 	if len(first) != len(second) {
 		return nil, badParam("both lists must have as many series: they have %d and %d", len(first), len(second))
@@ -222,7 +223,7 @@ func combining(name string) func(*call) (any, error) {
 	}
 }
 
-// one makes a list of a series.
+// one returns a list with one series.
 func one(s *Series, err error) (any, error) {
 	if err != nil {
 		return nil, err

@@ -24,7 +24,7 @@ import (
 // multiplies.
 const MaxEvaluations = 500_000
 
-// A Request is what targets are evaluated with.
+// A Request has the parameters with which targets are evaluated.
 type Request struct {
 	// From and Until are the range, in the zone of the request. That zone
 	// matters where functions align to days.
@@ -64,7 +64,7 @@ func badParam(layout string, args ...any) error {
 	return &ParamError{Reason: fmt.Sprintf(layout, args...)}
 }
 
-// asParam makes an error of another package one of the client.
+// asParam turns an error of another package into a *ParamError.
 func asParam(err error) error {
 	if err == nil {
 		return nil
@@ -104,8 +104,8 @@ type evaluation struct {
 	source  Source
 	budget  Budget
 	request *Request
-	workers chan struct{} // places for further goroutines
-	ordered bool          // some function changes what comes after it
+	workers chan struct{} // slots for further goroutines
+	ordered bool          // some function affects expressions that follow it
 	steps   atomic.Int64
 
 	mu      sync.Mutex
@@ -116,10 +116,10 @@ type evaluation struct {
 
 // A found is what a query selected.
 type found struct {
-	done chan struct{} // closed when list or err is there
+	done chan struct{} // closed once list or err is set
 	list []Fetched
 	err  error
-	used atomic.Bool // some expression had the values without a copy
+	used atomic.Bool // an expression has used the values without a copy
 }
 
 type fetchKey struct {
@@ -131,7 +131,7 @@ type fetchKey struct {
 type scope struct {
 	*evaluation
 	from, until  time.Time
-	xFilesFactor float64 // setXFilesFactor changes it for what is evaluated later
+	xFilesFactor float64 // setXFilesFactor changes it for expressions that are evaluated later
 }
 
 // within returns a scope with another range.
@@ -144,9 +144,9 @@ func (sc *scope) within(from, until time.Time) *scope {
 func (sc *scope) bounds() (from, until int64) { return sc.from.Unix(), sc.until.Unix() }
 
 // wall returns the seconds at which clocks of the server show what clocks of
-// t's zone show at t. Functions of Graphite mix the two. They also pass on
-// whether daylight saving time holds there: if it does not in the zone of the
-// server, that counts as an hour.
+// t's zone show at t. Graphite's functions mix the two. They also keep the
+// daylight saving flag of t's zone. If the zone of the server differs in that,
+// the time shifts by an hour.
 func (sc *scope) wall(t time.Time) int64 {
 	there := time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), 0, sc.serverZone())
 	switch {
@@ -165,7 +165,8 @@ func (e *evaluation) serverZone() *time.Location {
 	return e.request.ServerZone
 }
 
-// look ends the work of a request that is over, and lets other requests have their turn.
+// look returns an error if the request has ended, and otherwise lets other requests have
+// their turn.
 func (e *evaluation) look() error {
 	if err := e.ctx.Err(); err != nil {
 		return err
@@ -181,10 +182,10 @@ func (e *evaluation) reserve(bytes int64) error {
 	return e.budget.Reserve(bytes)
 }
 
-// SeriesBytes is what a series takes beside its values and names.
+// SeriesBytes is the memory of a series without its values and names.
 const SeriesBytes = 512
 
-// array makes room for values.
+// array charges and allocates memory for values.
 func (e *evaluation) array(n int64) ([]float64, error) {
 	n = max(n, 0)
 	if err := e.reserve(SeriesBytes + 8*n); err != nil {
@@ -193,7 +194,7 @@ func (e *evaluation) array(n int64) ([]float64, error) {
 	return make([]float64, n), nil
 }
 
-// parallel calls f for 0 to n-1, as far as places are free in goroutines, and
+// parallel calls f for 0 to n-1, in goroutines as far as slots are free, and
 // returns the first error in this order.
 func (sc *scope) parallel(n int, f func(i int) error) error {
 	errs := make([]error, n)
@@ -264,7 +265,8 @@ func asSeries(v any) ([]*Series, error) {
 	return nil, badParam("the target is a value, not series")
 }
 
-// again evaluates an expression in another scope, with a fetch of its own.
+// again evaluates an expression in another scope, and fetches its series for
+// that scope.
 func (sc *scope) again(e target.Expr, vars []Variable) ([]*Series, error) {
 	if err := sc.prefetch([]target.Expr{e}, vars); err != nil {
 		return nil, err
@@ -323,8 +325,9 @@ func constant(e target.Expr) any {
 	return nil
 }
 
-// variables returns those of a template, in the order in which they replace.
-// Values of the request come last, but in the place of one of the same name.
+// variables returns the variables of a template, in the order of replacement.
+// Variables of the request come last, but a variable of the request replaces
+// one of the template with the same name in its place.
 func (sc *scope) variables(t *target.Template) []Variable {
 	if len(t.Named)+len(t.Args) == 0 {
 		return sc.request.Variables
@@ -354,8 +357,8 @@ func (sc *scope) variables(t *target.Template) []Variable {
 
 var numberPattern = regexp.MustCompile(`^-?[\d.]+$`)
 
-// substitute puts variables into a path, and charges its text. A path that is nothing but a
-// variable becomes its value.
+// substitute replaces the variables in a path by their values, and charges the resulting
+// text. A path that is nothing but a variable becomes its value.
 func (sc *scope) substitute(path string, vars []Variable) (string, any, error) {
 	for _, v := range vars {
 		if path == "$"+v.Name {
@@ -394,8 +397,9 @@ func (sc *scope) evalPath(p *target.Path, vars []Variable, shared bool) (any, er
 	return sc.fetch(Query{Text: path}, shared)
 }
 
-// evalArgument evaluates an argument of a function. One that only reads its
-// series gets those that a path or tags select without a copy of the values.
+// evalArgument evaluates an argument of a function. If the function only reads
+// its series, series that a path or tags select are passed without copying
+// their values.
 func (sc *scope) evalArgument(f *Function, e target.Expr, vars []Variable) (any, error) {
 	if !f.reads {
 		return sc.eval(e, vars)
@@ -434,8 +438,8 @@ func (sc *scope) fetch(q Query, shared bool) ([]*Series, error) {
 	sc.mu.Lock()
 	result := sc.fetched[fetchKey{from, until, q.Text}]
 	sc.mu.Unlock()
-	// Reading values costs no memory. It is charged from the second time on, so
-	// that naming a path a thousand times is not free.
+	// Sharing values needs no memory, but is charged from the second time on,
+	// so that naming a path a thousand times is not free.
 	free := shared && result.used.CompareAndSwap(false, true)
 	out := make([]*Series, 0, len(result.list))
 	for i := range result.list {
@@ -506,7 +510,7 @@ func (sc *scope) fill(missing []Query, founds map[string]*found, r Range) (err e
 	if len(missing) == 0 {
 		return nil
 	}
-	err = errUnfinished // in case the source panics
+	err = errUnfinished // remains if the source panics
 	defer func() {
 		for _, f := range founds {
 			f.err = err
@@ -525,11 +529,11 @@ func (sc *scope) fill(missing []Query, founds map[string]*found, r Range) (err e
 	return nil
 }
 
-// queryBytes is what a query takes beside its text and its series.
+// queryBytes is the memory of a query without its text and its series.
 const queryBytes = 256
 
-// prefetch fetches all that expressions select, at once. The queries are charged: functions can
-// put together many more of them than a request has room for.
+// prefetch fetches all series that expressions select, at once. It charges the queries:
+// functions can build many more of them than fit into a request.
 func (sc *scope) prefetch(exprs []target.Expr, vars []Variable) error {
 	var queries []Query
 	add := func(q Query) error {

@@ -1,14 +1,14 @@
 // Package function evaluates Graphite's functions: it takes parsed targets,
-// asks a Source for the series that their paths select, and returns the series
-// that the functions make of them.
+// asks a Source for the series that their paths select, and returns the
+// resulting series.
 //
 // # Data
 //
-// A Series has a step and one value per step; null is NaN. What several series
-// have in common is found by index, not by time: they are brought to the least
-// common multiple of their steps, each with its own consolidation, and then
-// the first values belong together, the second, and so on. That is how Graphite
-// does it, and dashboards depend on it.
+// A Series has a step and one value per step; null is NaN. Values of several
+// series are matched by index, not by time: the series are brought to the least
+// common multiple of their steps, each with its own consolidation, and then all
+// first values belong together, all second values, and so on. Graphite does the
+// same, and dashboards depend on it.
 //
 // # Evaluation
 //
@@ -46,11 +46,11 @@ type Function struct {
 	Description string
 	Params      []Param
 
-	// combines tells functions that turn many series into one, which may stand
-	// where the name of an aggregation is asked for.
+	// combines marks functions that combine many series into one. Their names
+	// may be used wherever a parameter is the name of an aggregation.
 	combines bool
-	// reads tells functions that leave the series they are given as they are,
-	// and do not return them. They are given those of the source, not copies.
+	// reads marks functions that neither change nor return the series they are
+	// given. They get the series of the source, not copies.
 	reads bool
 	run   func(*call) (any, error)
 }
@@ -60,7 +60,7 @@ type Param struct {
 	Name     string
 	Type     Type
 	Required bool
-	// Multiple parameters come last and take all arguments that are left.
+	// A Multiple parameter comes last and takes all remaining arguments.
 	Multiple bool
 	// Default is shown to clients: nil, int64, float64, string or bool.
 	Default     any
@@ -68,8 +68,9 @@ type Param struct {
 	Suggestions []any
 }
 
-// AllOptions returns what the parameter takes, also the names of functions
-// where it takes those, or nil if it is not one of a list.
+// AllOptions returns all values that the parameter accepts, including names of
+// functions if it accepts those, or nil if the values are not limited to a
+// list.
 func (p *Param) AllOptions() []any {
 	if p.Type != typeAggOrSeriesFunc {
 		return p.Options
@@ -92,7 +93,7 @@ func aggregationNames() []any {
 	return out
 }
 
-// A Type is what a parameter takes, by Graphite's names.
+// A Type is the type of a parameter, by Graphite's names.
 type Type string
 
 // The types of parameters.
@@ -155,14 +156,15 @@ func literal(v any) string {
 	return pytext.Text(v)
 }
 
-// define enters a function under the name in its signature and under others.
-// The signature is written as in
+// define registers a function under the name in its signature and under others.
+// The signature has the form
 //
 //	movingAverage(seriesList, windowSize:intOrInterval, [xFilesFactor:float])
 //
 // where brackets enclose optional parameters, with or without a default, three
-// dots mark one that takes all further arguments, and no type means a list of
-// series. A mistake in it is a fault of the program.
+// dots mark a parameter that takes all further arguments, and a parameter
+// without a type is a list of series. An invalid signature is a bug in the
+// program.
 func define(group, signature, description string, run func(*call) (any, error), others ...string) *Function {
 	name, rest, ok := strings.Cut(strings.TrimSuffix(signature, ")"), "(")
 	if !ok {
@@ -248,7 +250,8 @@ func parseDefault(value string) any {
 
 var shifts = []any{"1h", "6h", "12h", "1d", "2d", "7d", "14d", "30d"}
 
-// suggestions are what clients offer, by type or by name of the parameter.
+// suggestions are the values that clients offer, by type or by name of the
+// parameter.
 var suggestions = map[Type][]any{
 	typeIntOrInterval:   {int64(5), int64(7), int64(10), "1min", "5min", "10min", "30min", "1hour"},
 	"bootstrapInterval": {"7d", "30d"},
@@ -258,7 +261,7 @@ var suggestions = map[Type][]any{
 	"timeShiftUnit":     shifts,
 }
 
-// options are all that a parameter takes, by function and parameter.
+// options are all values that a parameter accepts, by function and parameter.
 var options = map[string][]any{
 	"cactiStyle.system":               {"binary", "si"},
 	"consolidateBy.consolidationFunc": {"average", "avg", "avg_zero", "first", "last", "max", "min", "sum"},

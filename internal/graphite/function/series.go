@@ -14,20 +14,20 @@ type Series struct {
 	Name    string
 	Tags    Tags
 	Start   int64 // time of the first value, in seconds since 1970
-	End     int64 // exclusive; the values may be fewer or more than fit
+	End     int64 // exclusive; there may be fewer or more values than fit into the range
 	Step    int64 // in seconds
 	Values  []float64
 	Options Options
 
-	// PathExpression is what the series stands for in the names of functions
-	// that combine it with others.
+	// PathExpression represents the series in the names that functions make
+	// when they combine it with others.
 	PathExpression string
-	// Consolidation is how values are merged to a wider step, and XFilesFactor
-	// which share of them must not be null for that.
+	// Consolidation is the function that merges values to a wider step, and
+	// XFilesFactor the fraction of them that must not be null.
 	Consolidation string
 	XFilesFactor  float64
 
-	perPoint int  // values that make one row; 0 means 1
+	perPoint int  // number of values that form one row; 0 means 1
 	noLabel  bool // it was made by a function that gave it no name
 }
 
@@ -43,14 +43,15 @@ type Options struct {
 	DrawAsInfinite bool
 }
 
-// newSeries returns a series of a function that makes data of its own or
-// combines series. Its tags are read from its name.
+// newSeries returns a series for a function that generates data or combines
+// series. Its tags are parsed from its name.
 func newSeries(name string, start, end, step int64, values []float64, xFilesFactor float64) *Series {
 	return &Series{Name: name, Tags: tagsOf(name), Start: start, End: end, Step: step, Values: values,
 		PathExpression: name, Consolidation: "average", XFilesFactor: xFilesFactor}
 }
 
-// made is newSeries whose name is charged: it may repeat those of many others.
+// made is newSeries, but charges the name, which may contain the names of many
+// other series.
 func (c *call) made(name string, start, end, step int64, values []float64) (*Series, error) {
 	if err := c.reserve(int64(len(name))); err != nil {
 		return nil, err
@@ -58,14 +59,14 @@ func (c *call) made(name string, start, end, step int64, values []float64) (*Ser
 	return newSeries(name, start, end, step, values, c.xFilesFactor), nil
 }
 
-// derive returns a series on the same grid. It has the tags of s, and what is
-// entered there later appears in both.
+// derive returns a series on the same grid. It shares the tags of s, so later
+// changes of the tags affect both.
 func (s *Series) derive(name string, values []float64) *Series {
 	return &Series{Name: name, Tags: s.Tags, Start: s.Start, End: s.End, Step: s.Step, Values: values,
 		PathExpression: name, Consolidation: s.Consolidation, XFilesFactor: s.XFilesFactor}
 }
 
-// rename sets the name and what other functions print for the series.
+// rename sets the name and the PathExpression of the series.
 func (s *Series) rename(name string) {
 	s.Name, s.PathExpression = name, name
 }
@@ -138,11 +139,11 @@ func common(list []*Series) Tags {
 // Consolidate makes n values one from now on, in Rows.
 func (s *Series) Consolidate(n int) { s.perPoint = n }
 
-// PerPoint returns how many values make a row.
+// PerPoint returns how many values form a row.
 func (s *Series) PerPoint() int { return max(s.perPoint, 1) }
 
-// Rows returns the values, merged as Consolidate said. The last row may be
-// made of fewer values; it is judged against the full number.
+// Rows returns the values, merged as Consolidate said. The last row may have
+// fewer values; XFilesFactor still applies to the full number.
 func (s *Series) Rows() ([]float64, error) {
 	if s.perPoint <= 1 {
 		return s.Values, nil
@@ -156,7 +157,7 @@ func (s *Series) Rows() ([]float64, error) {
 	return out, nil
 }
 
-// consolidations merge values of which one at least is not null.
+// consolidations merge values, at least one of which is not null.
 var consolidations = map[string]numeric.Aggregation{
 	"sum": numeric.Sum, "average": numeric.Average, "avg": numeric.Average, "avg_zero": numeric.AverageZero,
 	"max": numeric.Max, "min": numeric.Min, "first": numeric.First, "last": numeric.Last,

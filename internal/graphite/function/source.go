@@ -2,13 +2,13 @@ package function
 
 import "context"
 
-// A Source is where the series come from.
+// A Source provides series.
 type Source interface {
 	// Fetch returns for each query, in the same order, the series that match,
-	// each on its own step. A series that has no place in the range is left out.
-	// The values remain the Source's: they are copied before anything changes
-	// them. Memory of the values is charged by the caller of Fetch again when it
-	// copies them.
+	// each on its own step. Series without any point in the range are left out.
+	// The Source still owns the values: they must be copied before they are
+	// changed. Memory of the values is charged by the caller of Fetch again when
+	// it copies them.
 	Fetch(ctx context.Context, queries []Query, within Range) ([][]Fetched, error)
 
 	// Events returns the times of events, in seconds since 1970, that lie in

@@ -60,7 +60,8 @@ var described = sync.OnceValue(func() map[string]description {
 	return out
 })
 
-// descriptions returns those that a request asks about. They must not be changed.
+// descriptions returns the descriptions that a request selects. They must not be
+// changed.
 func descriptions(form url.Values) map[string]description {
 	if kind, _ := last(form, "type"); kind == "pie" {
 		return pies()
@@ -68,7 +69,7 @@ func descriptions(form url.Values) map[string]description {
 	return described()
 }
 
-// A listing is what the JSON of Functions depends on.
+// A listing has the parameters on which the JSON of Functions depends.
 type listing struct {
 	kind, group          string
 	one, grouped, pretty bool
@@ -85,8 +86,8 @@ func listingOf(form url.Values) (l listing) {
 	return l
 }
 
-// listings has the JSON of listings that were asked for. Anybody may ask, and to make a listing of all functions
-// takes far longer than other answers that anybody gets.
+// listings caches the JSON of listings. Anybody may request a listing, and making one of all functions takes
+// far longer than any other answer that needs no rights.
 var listings = struct {
 	sync.Mutex
 	made map[listing][]byte
@@ -117,7 +118,7 @@ func Functions(form url.Values) ([]byte, error) {
 		list = groups
 	}
 	made, err := marshal(form, list)
-	if err == nil && len(flat) > 0 { // any number of groups do not exist
+	if err == nil && len(flat) > 0 { // do not cache listings of groups that do not exist: their number is unbounded
 		listings.made[l] = made
 	}
 	return made, err

@@ -188,9 +188,9 @@ type called struct {
 	end  int
 }
 
-// call parses a name and its arguments. It parses the arguments once for each position: what template
-// has tried as its body is the first argument of a call next, and with each level of such
-// calls the attempts would multiply.
+// call parses a name and its arguments. It parses the arguments only once for each position: after
+// template has failed, call parses the text that template tried as its body again, as its first
+// argument, and with nested calls the attempts would multiply.
 func (p *parser) call() (*Call, bool) {
 	before, start := p.pos, p.skip(p.pos)
 	name, ok := p.name()
@@ -216,8 +216,8 @@ func (p *parser) call() (*Call, bool) {
 	return c.call, true
 }
 
-// parseCall parses what follows the opening parenthesis of a call. It returns nil, and leaves pos anywhere, if that
-// is none.
+// parseCall parses what follows the opening parenthesis of a call. If that is not a call, it returns nil, and
+// pos is undefined.
 func (p *parser) parseCall(name string) *Call {
 	c := &Call{Name: name}
 	if !p.count() || !p.symbol(')') && !(p.arguments(c) && p.need(')')) {

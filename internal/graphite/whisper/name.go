@@ -88,16 +88,17 @@ func PathOf(file string) (path, hash string, err error) {
 	return dotted(name, nodes[1]+nodes[2]), "", nil
 }
 
-// maxDots limits the dots in a file's name of which each may be a text of the path instead.
+// maxDots limits the number of _DOT_ in a file's name, each of which may be a dot or
+// literal text of the path.
 const maxDots = 10
 
-// dotted returns the path of which name is the file's name and beginning that of the hash. Some of
-// the dots in name may be a text of the path. If the hash fits no path, all of them are dots.
+// dotted returns the path whose file has this name, and whose hash has this beginning. Each _DOT_
+// in name may be a dot or literal text of the path. If no path has the hash, all are dots.
 func dotted(name, beginning string) string {
 	parts := strings.Split(name, dot)
 	all := strings.Join(parts, ".")
 	if n := len(parts) - 1; n <= maxDots {
-		for texts := range 1 << n { // the bits of parts that a text follows
+		for texts := range 1 << n { // bit i is set if part i is followed by literal text
 			path := parts[0]
 			for i, part := range parts[1:] {
 				if texts>>i&1 == 0 {
