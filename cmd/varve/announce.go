@@ -40,7 +40,7 @@ func announce(w io.Writer, c config.Config, srv *server.Server) {
 	fmt.Fprintf(w, "Read it back:\n  %s/api/v1/datapoints/query -d '%s'\n\nCtrl-C stops the server.\n", curl, firstQuery)
 }
 
-// announced is the line about a stream.
+// announced returns the line about a stream.
 func announced(stream, addr string, secured bool) string {
 	name, notes := stream, []string(nil)
 	switch stream {
@@ -91,8 +91,8 @@ func quoted(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// trust returns the flags with which curl accepts the server's certificate, whichever authority
-// has signed it.
+// trust returns the flags with which curl accepts the server's certificate, regardless of the
+// authority that has signed it.
 func trust(c config.Config) string {
 	if !c.Server.TLS.Speaks("http") {
 		return ""

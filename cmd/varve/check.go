@@ -30,7 +30,7 @@ const transferFlags = `Flags:
   --config FILE    the configuration file of the server
 `
 
-// tenantFlag is of commands that ask a running server for one of its stores.
+// tenantFlag is for commands that ask a running server about one of its stores.
 const tenantFlag = `  --tenant NAME    with --http-addr: the tenant whose store is meant; by default the first
                    one of the token in VARVE_TOKEN, and "default" for a token of all tenants
 `
@@ -101,7 +101,8 @@ func checkOffline(t terminal, l line, o offline.CheckOptions) (*offline.CheckRep
 	return report, err
 }
 
-// inDirectory calls do with the store that a command line names. instead says what to do over Cassandra.
+// inDirectory calls do with the store that a command line names. instead is the advice for servers over
+// Cassandra.
 func inDirectory(t terminal, l line, instead string, do func(*offline.Directory) error) error {
 	dir, err := l.dataDir(t, instead)
 	if err != nil {
@@ -119,7 +120,7 @@ func withDirectory(dir string, do func(*offline.Directory) error) error {
 	return notPermitted(wayOut(err), dir)
 }
 
-// wayOut adds to the error of a store that is in use, or not there, what else can be done.
+// wayOut adds advice to the error of a store that is in use or does not exist.
 func wayOut(err error) error {
 	if locked, ok := errors.AsType[*datadir.LockedError](err); ok {
 		return fmt.Errorf("%s is in use by a running server: stop it, or ask it with --http-addr (check, stats, backup)", locked.Dir)

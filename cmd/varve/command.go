@@ -18,13 +18,14 @@ import (
 type command struct {
 	name     string
 	synopsis string // one line in the overview
-	usage    string // after the name; "" = nothing, or flags if settings
+	usage    string // text after the name; "" = nothing, or [FLAGS] if settings is set
 	help     string // after the usage line
 	settings bool   // takes all settings as flags
 	run      func(t terminal, args []string) error
 }
 
-// commands lists what varve can do. It is a function since help refers to it.
+// commands lists the commands of varve. It is a function because help refers to
+// it.
 func commands() []command {
 	return slices.Concat(ownCommands(), tokenCommands())
 }
@@ -116,8 +117,8 @@ func dispatch(t terminal, args []string) error {
 	return err
 }
 
-// find returns the command whose name args begin with, and how many words that are. Of
-// import and import whisper the longer one counts.
+// find returns the command with whose name args begin, and the number of words in the
+// name. Of import and import whisper, the longer one counts.
 func find(args []string) (found command, words int, err error) {
 	name := args[0]
 	if strings.HasPrefix(name, "-") {
@@ -154,7 +155,7 @@ func find(args []string) (found command, words int, err error) {
 	return found, 0, &usageError{fmt.Errorf("unknown command %q; %s", name, hint)}
 }
 
-// firstWords are those that commands begin with.
+// firstWords returns the first words of the names of commands.
 func firstWords(names []string) (words []string) {
 	for _, name := range names {
 		first, _, _ := strings.Cut(name, " ")
@@ -163,7 +164,7 @@ func firstWords(names []string) (words []string) {
 	return words
 }
 
-// below returns the names of commands of several words that begin with one.
+// below returns the names of commands of several words that begin with a word.
 func below(names []string, first string) (longer []string) {
 	for _, name := range names {
 		if strings.HasPrefix(name, first+" ") {
@@ -193,8 +194,8 @@ func help(t terminal, args []string) error {
 	return c.explain(t.stdout, all)
 }
 
-// explainGroup lists the commands of two words that begin with first, if first is no command
-// itself. It reports whether there are any.
+// explainGroup lists the commands of two words that begin with first, if first itself is not
+// a command. It reports whether there are any.
 func explainGroup(w io.Writer, first string) bool {
 	var group []command
 	for _, c := range commands() {
@@ -217,8 +218,8 @@ func explainGroup(w io.Writer, first string) bool {
 	return true
 }
 
-// hasSubcommand reports whether c's help page also explains the subcommand with a name, as that
-// of timeline does.
+// hasSubcommand reports whether c's help page also explains a subcommand, as the page of
+// timeline does.
 func (c command) hasSubcommand(name string) bool {
 	first, _, _ := strings.Cut(c.usage, " ")
 	return slices.Contains(strings.Split(first, "|"), name)
@@ -279,7 +280,7 @@ func interrupted(ctx context.Context, err error) error {
 }
 
 // interruptible returns a context that ends when a signal interrupts the command. A second
-// signal ends the process, in case the command waits for something that does not come.
+// signal ends the process, in case the command waits for something that never happens.
 func interruptible() (context.Context, context.CancelFunc) {
 	ctx, restore := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, restore)

@@ -20,7 +20,7 @@ const (
 	maxQuestions     = 1_000_000
 	compareFor       = 15 * time.Minute
 	compareTimeout   = time.Minute     // of a request
-	compareSettle    = 3 * time.Second // before a difference is looked at again
+	compareSettle    = 3 * time.Second // before a difference is checked again
 	compareUntil     = 2 * time.Minute // before now: newer points may still be on their way to the other side
 )
 
@@ -127,10 +127,11 @@ func compareOptions(l line, now time.Time) (o comparison.Options, err error) {
 		l.age("for", &o.Limit))
 }
 
-// compareTolerance is how much sums may differ that were added up in another order.
+// compareTolerance is the allowed difference of sums that were added in different
+// orders.
 const compareTolerance = 1e-9
 
-// compareAPI reads what is asked.
+// compareAPI reads the flags about the API and the queries.
 func (l line) compareAPI(o *comparison.Options) (err error) {
 	switch api := l.flags["api"]; api {
 	case "", "kairosdb":

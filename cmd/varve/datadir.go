@@ -17,7 +17,8 @@ import (
 )
 
 // holdsStore returns an error if dir holds no store and none may be created there:
-// a mistyped path must not become a store. write says that the command could create one.
+// a mistyped path must not become a store. write reports that the command could create
+// one.
 func holdsStore(dir string, write, create bool) error {
 	if _, err := os.Stat(filepath.Join(dir, "catalogue")); err == nil {
 		return nil
@@ -35,7 +36,7 @@ func holdsStore(dir string, write, create bool) error {
 	}
 	for _, e := range entries {
 		switch name := e.Name(); name {
-		case "lost+found", datadir.LockFile, datadir.Blocks: // Open makes the last two before the catalogue
+		case "lost+found", datadir.LockFile, datadir.Blocks: // Open creates the last two before the catalogue
 		default:
 			return fmt.Errorf("%s holds no store, but %s: a new store needs a directory of its own", dir, name)
 		}
@@ -43,7 +44,7 @@ func holdsStore(dir string, write, create bool) error {
 	return nil
 }
 
-// settings returns the flags that say where the data is, and what the settings are.
+// settings returns the flags that name the data directory and the configuration.
 func (l line) settings() (args []string) {
 	for _, name := range []string{"config", "data-dir"} {
 		if value, ok := l.flags[name]; ok {
@@ -72,12 +73,12 @@ func (l line) openStore(t terminal, write, create bool) (*embedded.Store, config
 	if c.Store == config.Cassandra {
 		return nil, c, &usageError{errors.New("the configuration says store: cassandra; go through a running server, with --http-addr")}
 	}
-	c.Log.Level = max(c.Log.Level, slog.LevelWarn) // the progress is what people look at
+	c.Log.Level = max(c.Log.Level, slog.LevelWarn) // people watch the progress, not the log
 	if err := holdsStore(c.DataDir, write, create); err != nil {
 		return nil, c, err
 	}
 	o := embedded.Options{Section: "embedded", Registerer: prometheus.NewRegistry(), Logger: c.Log.Logger(t.stderr, c.Log.Level), Fatal: fatal(t), EndWhenFull: true}
-	if o.RulesUnknown = !c.Retention.Enforce; !o.RulesUnknown { // else a bucket is shown as an average
+	if o.RulesUnknown = !c.Retention.Enforce; !o.RulesUnknown { // the rules are known; without rules, a bucket is shown as its average
 		book, err := c.Book(o.Logger)
 		if err != nil {
 			return nil, c, err

@@ -123,7 +123,8 @@ func furtherFindings(c config.Config, k cassandra.KeyspaceConfig) (findings []sc
 	return preflightFindings(context.Background(), c, c.Cassandra.Schema.Role)
 }
 
-// ofKeyspace are the findings of a keyspace's preflight as those of the doctor.
+// ofKeyspace converts the findings of a keyspace's preflight to findings of the
+// doctor.
 func ofKeyspace(check string, more []schema.Finding, err error) []doctor.Finding {
 	var found []doctor.Finding
 	for _, f := range more {
@@ -135,7 +136,7 @@ func ofKeyspace(check string, more []schema.Finding, err error) []doctor.Finding
 	return found
 }
 
-// ofPreflight is a finding of the preflight as one of the doctor.
+// ofPreflight converts a finding of the preflight to a finding of the doctor.
 func ofPreflight(check string, f schema.Finding) doctor.Finding {
 	grades := map[schema.Grade]doctor.Grade{schema.Good: doctor.OK, schema.Dubious: doctor.Warning, schema.Bad: doctor.Fault}
 	return doctor.Finding{Check: check + ": " + f.What, Grade: grades[f.Grade], Text: f.Text, Do: f.Do}

@@ -21,8 +21,8 @@ import (
 	"varve/internal/units"
 )
 
-// A line is the command line of a command that takes a few flags of its own and
-// words. It knows where the data is as serve does: --data-dir, else --config,
+// A line is the command line of a command that takes a few flags of its own,
+// and words. It finds the data as serve does: by --data-dir, else --config,
 // else the environment.
 type line struct {
 	flags map[string]string
@@ -30,8 +30,8 @@ type line struct {
 	words []string
 }
 
-// parseLine splits args. names are the flags that are taken. Those that end in "?"
-// have no value, those that end in "*" may be repeated.
+// parseLine splits args. names are the accepted flags. A name that ends in "?" is
+// a flag without a value; one that ends in "*" may be repeated.
 func parseLine(args []string, names ...string) (line, error) {
 	l := line{flags: map[string]string{}, all: map[string][]string{}}
 	for len(args) > 0 {
@@ -81,7 +81,7 @@ func nearestFlag(name string, names []string) string {
 	return "; the flags are " + strings.Join(known, ", ")
 }
 
-// dashed spells a flag as the help does.
+// dashed formats a flag as in the help.
 func dashed(name string) string {
 	if len(name) == 1 {
 		return "-" + name
@@ -89,8 +89,8 @@ func dashed(name string) string {
 	return "--" + name
 }
 
-// splitLine splits the args of a command that takes the settings of serve and, beside
-// them, flags of its own (see parseLine) and words.
+// splitLine splits the args of a command that takes the settings of serve and, in
+// addition, flags of its own (see parseLine) and words.
 func splitLine(args []string, names ...string) (settings []string, l line, err error) {
 	own := make([]string, len(names))
 	for i, n := range names {
@@ -101,9 +101,9 @@ func splitLine(args []string, names ...string) (settings []string, l line, err e
 	return settings, l, err
 }
 
-// parseSettings splits the args of inspect and repair: all settings, names beside
-// them (see parseLine), and words. For an embedded store, it refuses the flags of
-// settings that these commands do not use.
+// parseSettings splits the args of inspect and repair: all settings, the flags in
+// names (see parseLine), and words. For an embedded store, it refuses the flags
+// of settings that these commands do not use.
 func parseSettings(t terminal, args []string, names ...string) (config.Config, line, error) {
 	settings, l, err := splitLine(args, names...)
 	if err != nil {
@@ -189,7 +189,7 @@ func (l line) age(name string, into *time.Duration) error {
 	return l.value(name, func(text string) (err error) { *into, err = parseAge(text); return err })
 }
 
-// input opens the file that a flag names, else it is the standard input.
+// input opens the file that a flag names, or returns the standard input.
 func (l line) input(name string) (*os.File, error) {
 	if path := l.flags[name]; path != "" {
 		return os.Open(path)
@@ -227,7 +227,8 @@ func parseAge(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// dataDir returns where the data is. If it is in Cassandra, the error says what to do instead.
+// dataDir returns the data directory. If the data is in Cassandra, the error says what to do
+// instead.
 func (l line) dataDir(t terminal, instead string) (string, error) {
 	if dir, ok := l.flags["data-dir"]; ok {
 		return dir, nil
@@ -246,8 +247,8 @@ func (l line) dataDir(t terminal, instead string) (string, error) {
 	return loaded.Config.DataDir, nil
 }
 
-// refuseCassandra returns an error if args, of a command for the embedded store only,
-// lead to Cassandra.
+// refuseCassandra returns an error if the args of a command that needs the embedded
+// store select Cassandra.
 func refuseCassandra(args []string, instead string) error {
 	for i, word := range args {
 		name, value, hasValue := strings.Cut(strings.TrimLeft(word, "-"), "=")
@@ -270,8 +271,8 @@ const defaultServer = "127.0.0.1:8080"
 
 // target chooses the place that an export or import works on: the server that
 // --http-addr names, the data directory that --data-dir, --config or the environment
-// names, else the server at defaultServer. It never guesses a directory: the command
-// would create it, or use another one than the server's.
+// names, or else the server at defaultServer. It never guesses a directory: the
+// command might create it, or use a directory other than the server's.
 func (l line) target(t terminal) error {
 	for _, flag := range []string{"http-addr", "data-dir", "config"} {
 		if _, given := l.flags[flag]; given {
@@ -287,8 +288,8 @@ func (l line) target(t terminal) error {
 	return nil
 }
 
-// targetHint ends the error of a server that cannot be reached. A refused connection has its own
-// hint to --http-addr, and a server that answers is probably the right one.
+// targetHint returns a hint for the end of an error about defaultServer. A refused connection
+// already has a hint about --http-addr, and a server that answers is probably the right one.
 func targetHint(err error) string {
 	const dir = ", --data-dir for the directory of a stopped one"
 	switch {
@@ -300,7 +301,7 @@ func targetHint(err error) string {
 	return "; use --http-addr for another server" + dir
 }
 
-// checkPlace checks the flags that say which server or directory a command works on.
+// checkPlace checks the flags that select the server or directory of a command.
 func (l line) checkPlace() error {
 	_, dir := l.flags["data-dir"]
 	addr, online := l.flags["http-addr"]
@@ -341,7 +342,7 @@ func (l line) reach(ctx context.Context) (*remote.Server, error) {
 	}
 	response, err := s.Ask(ctx, http.MethodGet, path, nil)
 	if refused, ok := errors.AsType[*remote.StatusError](err); ok && s.Tenant != "" && refused.Status == http.StatusForbidden {
-		return s, nil // this sender may not read, but perhaps write
+		return s, nil // this sender may not read, but may still have the right to write
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w%s", err, targetHint(err))
@@ -349,10 +350,10 @@ func (l line) reach(ctx context.Context) (*remote.Server, error) {
 	return s, response.Body.Close()
 }
 
-// online reports whether the command is about a running server.
+// online reports whether the command works on a running server.
 func (l line) online() bool { return l.flags["http-addr"] != "" }
 
-// tlsHint says how a command speaks TLS, whose user has written a URL for it.
+// tlsHint says how to use TLS, for a user who has given a URL.
 func tlsHint(scheme string) string {
 	if scheme != "https" {
 		return ""

@@ -9,21 +9,21 @@ import (
 	"varve/internal/machine"
 )
 
-// How much garbage may pile up before it is collected, in percent of the live memory.
-// Points make almost no garbage, and series are kept: with Go's default of 100 percent
-// the process takes up to twice the live memory and saves no CPU that could be
-// measured. While 200,000 new series arrived, the peak was 298 MB with 50 percent and
-// 248 MB with 25; in a later version 213 MB with 25 and 207 MB with 20, at the same CPU.
-// In a small store, 20 percent are a few MiB, which queries would fill all the time;
-// there garbageMin may pile up.
+// How much garbage may accumulate before it is collected, in percent of the live memory.
+// Points make almost no garbage, and series are kept: with Go's default of 100 percent,
+// the process would take up to twice the live memory, and save no measurable CPU time.
+// While 200,000 new series arrived, the peak was 298 MB with 50 percent and 248 MB with
+// 25; in a later version 213 MB with 25 and 207 MB with 20, at the same CPU. In a small
+// store, 20 percent are only a few MiB, which queries would fill constantly, so up to
+// garbageMin may accumulate.
 const (
 	garbagePercent     = 20
 	garbagePercentMost = 400
 	garbageMin         = 32 << 20
 )
 
-// limitGarbage sets the percentage now and after each collection, and the memory from which on garbage
-// is collected more often. GOGC and GOMEMLIMIT in the environment win.
+// limitGarbage sets the percentage now and after each collection, and the memory limit above which
+// garbage is collected more often. GOGC and GOMEMLIMIT in the environment take precedence.
 func limitGarbage() {
 	machine.LimitGarbage()
 	if _, own := os.LookupEnv("GOGC"); !own {
@@ -31,8 +31,8 @@ func limitGarbage() {
 	}
 }
 
-// afterCollection sets the percentage if it is another one, and again when the
-// next collection has found that nobody holds the sentinel.
+// afterCollection sets the percentage if it has changed. It is called again
+// after the next collection, which finds the sentinel unreferenced.
 func afterCollection(current int) {
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(live)
@@ -44,7 +44,7 @@ func afterCollection(current int) {
 	runtime.AddCleanup(sentinel, afterCollection, percent)
 }
 
-// percentFor is the percentage for so many bytes alive, in steps of ten.
+// percentFor is the percentage for a number of live bytes, in steps of ten.
 func percentFor(live uint64) int {
 	if live == 0 {
 		return garbagePercent

@@ -59,12 +59,12 @@ func health(t terminal, args []string) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(t.stdout, "%s is healthy%s\n", base, failedChecks(client, base)) // what concerns a part of the data
+	_, err = fmt.Fprintf(t.stdout, "%s is healthy%s\n", base, failedChecks(client, base)) // checks that concern only a part of the data
 	return err
 }
 
-// healthTarget returns the URL of the server to ask, without a path. own says that it is
-// the server that the settings describe.
+// healthTarget returns the URL of the server to ask, without a path. own reports whether
+// it is the server that the settings describe.
 func healthTarget(t terminal, args []string) (base string, own, wait bool, err error) {
 	settings, l, err := splitLine(args, "url", "wait?")
 	if err := cmp.Or(err, l.noWords()); err != nil {
@@ -97,9 +97,9 @@ func healthBase(c server.Config) string {
 	return scheme(c.TLS.Speaks("http")) + remote.Dialable(c.HTTPAddr)
 }
 
-// healthClient makes requests for the server's health. Certificates are not verified if the server
-// is that of this machine's settings: its certificate need not name the address, the request
-// contains no secret, and the answer is one bit. That of another server is verified, by the
+// healthClient makes requests for the server's health. If the settings of this machine describe
+// the server, its certificate is not verified: it need not name the address, the request contains
+// no secret, and the answer is one bit. The certificate of another server is verified, by the
 // authority that the environment names, if it names one.
 func healthClient(own bool) (*http.Client, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
@@ -124,7 +124,7 @@ func waitHealthy(ctx context.Context, client *http.Client, base string) error {
 			return nil
 		case status >= http.StatusInternalServerError:
 			heard = time.Now()
-		case status != 0: // not from a server that is starting: waiting does not help
+		case status != 0: // a starting server would not answer like this: waiting does not help
 			return err
 		case time.Since(heard) > healthSilence:
 			return fmt.Errorf("no server has answered for %s: %w", healthSilence, err)
@@ -145,7 +145,7 @@ func askHealth(client *http.Client, base string) (status int, err error) {
 	switch response.StatusCode {
 	case http.StatusNoContent:
 		return response.StatusCode, nil
-	case http.StatusBadRequest: // perhaps from a port that speaks TLS; the answer says so
+	case http.StatusBadRequest: // perhaps the port speaks TLS; the answer then says so
 		var answer struct {
 			Errors []string `json:"errors"`
 		}

@@ -60,7 +60,7 @@ func importFile(t terminal, args []string) error {
 	}
 	in, err := l.input("f")
 	if err != nil {
-		return err // before a store is opened or made
+		return err // before a store is opened or created
 	}
 	defer in.Close()
 	ctx, restore := interruptible()
@@ -104,9 +104,9 @@ func (l line) place(c config.Config) string {
 	return dir
 }
 
-// An importTarget is what points go to.
+// An importTarget is the destination of points.
 type importTarget struct {
-	sink   func() transfer.Sink // makes one for one goroutine
+	sink   func() transfer.Sink // makes a sink for one goroutine
 	empty  job.Empty
 	config config.Config
 	close  func() error
@@ -128,7 +128,7 @@ func (l line) importTarget(ctx context.Context, t terminal) (*importTarget, erro
 	}
 	pipeline := ingest.New(s, c.Ingest, ingest.Options{Registerer: prometheus.NewRegistry()})
 	engine := agg.New(query.New(s, c.Query, prometheus.NewRegistry(), time.Now), nil)
-	api := kairos.New(s, engine, c.Kairos, versionText(), time.Now) // knows how tasks are written
+	api := kairos.New(s, engine, c.Kairos, versionText(), time.Now) // parses the tasks of roll-ups
 	if err := rollup.Watch(context.Background(), s, pipeline, api, c.Rollups); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}

@@ -52,7 +52,7 @@ func inspect(t terminal, args []string) error {
 	return withDirectory(c.DataDir, show)
 }
 
-// inspection returns what the words ask for.
+// inspection returns the function that the words select.
 func inspection(t terminal, dataDir string, words []string) (func(*offline.Directory) error, error) {
 	if len(words) == 0 {
 		return func(d *offline.Directory) error { return d.WriteOverview(t.stdout) }, nil

@@ -27,7 +27,8 @@ import (
 	"varve/internal/tenant"
 )
 
-// An instance is what one tenant has for itself. No instance knows of another.
+// An instance has everything that belongs to one tenant alone. Instances do not
+// know each other.
 type instance struct {
 	name     string // of the tenant
 	log      *slog.Logger
@@ -49,7 +50,7 @@ type front struct {
 	checks    []server.Check
 }
 
-// fittings are what all instances of a server have in common.
+// fittings are shared by all instances of a server.
 type fittings struct {
 	book    *retention.Book // the rules of all tenants
 	opening *embedded.Opening
@@ -90,7 +91,7 @@ func (h *instance) reloadable() []admin.Reloadable {
 	return append(slices.Clone(h.store.settings), admin.ReloadableLimits(h.queries, h.pipeline)...)
 }
 
-// close ends all that does not belong to the store, and then the store.
+// close ends everything that uses the store, and then the store.
 func (h *instance) close() error {
 	h.pipeline.Close()
 	if h.active != nil {
@@ -99,7 +100,8 @@ func (h *instance) close() error {
 	return h.store.Close()
 }
 
-// instances are those of all tenants of a server; the first is that of the default one.
+// instances are the instances of all tenants of a server. The first one belongs to the
+// default tenant.
 type instances []*instance
 
 // openInstances opens the store of the default tenant and those of the tenants that the
@@ -132,9 +134,10 @@ func openInstances(c config.Config, f fittings, registry *prometheus.Registry, l
 	return all, front, nil
 }
 
-// shareProcessors limits what the costly queries of all tenants together compute at once. One
-// processor is left to short queries, points and connections: while all of them are busy, Go polls
-// the network only every 10 ms. Queries over Cassandra wait more than they compute.
+// shareProcessors limits the processors that the costly queries of all tenants together use at
+// once. One processor remains for short queries, points and connections: while all processors are
+// busy, Go polls the network only every 10 ms. There is no limit over Cassandra, where queries
+// wait more than they compute.
 func (s instances) shareProcessors(c config.Config) {
 	if len(s) == 1 || c.Store == config.Cassandra {
 		return
@@ -145,7 +148,7 @@ func (s instances) shareProcessors(c config.Config) {
 	}
 }
 
-// shelves returns where the rules of each tenant are, by its name.
+// shelves returns the shelves with the rules of the tenants, by tenant.
 func (s instances) shelves() map[string]*retention.Shelf {
 	shelves := map[string]*retention.Shelf{}
 	for _, h := range s {
@@ -171,7 +174,7 @@ func (s instances) Close() error {
 	return errors.Join(errs...)
 }
 
-// loadRollups reads the roll-up tasks of all instances, before points come in.
+// loadRollups reads the roll-up tasks of all instances, before points arrive.
 func (s instances) loadRollups(ctx context.Context) {
 	for _, h := range s {
 		h.rollups.Load(ctx)
@@ -212,7 +215,8 @@ func (s instances) front(c config.Config, registry prometheus.Registerer) server
 	return whole
 }
 
-// share lets the front ends of the first instance hand over what is for another.
+// share lets the front ends of the first instance pass requests and connections
+// of other tenants to their instances.
 func (s instances) share(whole *server.Front, c config.Config, registry prometheus.Registerer) {
 	routes, limits := map[string][]httpapi.Route{}, map[string]int{}
 	for i, h := range s[1:] {
@@ -235,7 +239,8 @@ func (s instances) share(whole *server.Front, c config.Config, registry promethe
 	}
 }
 
-// check fails if a check of a tenant does. Health is public, so only the log says whose.
+// check fails if a check of any tenant fails. Health is public, so only the log names
+// the tenant.
 func (s instances) check() server.Check {
 	return server.Check{Name: "Tenants", Quiet: true, Partial: true, Run: func(ctx context.Context) error {
 		var ailing int
@@ -273,8 +278,8 @@ func (s instances) reloadable(began config.Config) []admin.Reloadable {
 	}})
 }
 
-// reloadTenants applies a setting of the tenants, all of them if it is "". Tenants that need a
-// restart keep theirs.
+// reloadTenants applies a setting of the tenants, or all settings if key is "". Tenants whose
+// change needs a restart keep their settings.
 func (s instances) reloadTenants(began, next config.Config, key string) error {
 	if !slices.EqualFunc(began.Tenants, next.Tenants, samePlace) {
 		return nil

@@ -24,8 +24,8 @@ func openKeyspace(ctx context.Context, t terminal, c config.Config, role string)
 	return standalone.Open(ctx, c.Cassandra.Config.Config, c.Cassandra.Settings, role, log)
 }
 
-// openServices opens the keyspace for metadata if it is in a cluster of its own.
-// services is nil if not.
+// openServices opens the keyspace for metadata if it is in a cluster of its own;
+// otherwise services is nil.
 func openServices(ctx context.Context, t terminal, c config.Config) (services func() (*schema.Keyspace, error), stop func(), err error) {
 	if !c.Cassandra.MetaCluster.Used() {
 		return nil, func() {}, nil
@@ -67,10 +67,10 @@ and so on):
   --unit UNIT               of decode: MILLISECONDS, SECONDS or LEGACY, the keyspace's row_time_unit
 `
 
-// keyspaceFlags are those of inspect over Cassandra.
+// keyspaceFlags are the flags of inspect over Cassandra.
 var keyspaceFlags = []string{"start", "end", "cells", "row-time", "unit", "cluster", "preflight?"}
 
-// inspectKeyspace shows what a keyspace holds.
+// inspectKeyspace shows the content of a keyspace.
 func inspectKeyspace(t terminal, c config.Config, l line) error {
 	show, err := keyspaceInspection(l)
 	if err != nil {
@@ -112,7 +112,8 @@ func inspectKeyspace(t terminal, c config.Config, l line) error {
 	return show(ctx, kairosread.NewInspector(k.Reader, t.stdout))
 }
 
-// checkLayout refuses a keyspace whose tables are not KairosDB's by the settings.
+// checkLayout refuses settings by which the keyspace does not have KairosDB's
+// tables.
 func checkLayout(c config.Config) error {
 	if err := c.Cassandra.CheckLayout(); err != nil {
 		return &usageError{err}
@@ -122,7 +123,7 @@ func checkLayout(c config.Config) error {
 
 type keyspaceShow func(context.Context, *kairosread.Inspector) error
 
-// keyspaceInspection returns what the words ask for.
+// keyspaceInspection returns the function that the words select.
 func keyspaceInspection(l line) (keyspaceShow, error) {
 	cells := 10
 	within, err := l.timeRange()

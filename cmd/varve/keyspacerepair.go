@@ -51,7 +51,7 @@ func repairKeyspace(t terminal, c config.Config, l line) error {
 	defer restore()
 	role := schema.RoleAll
 	if job.DryRun {
-		role = schema.RoleRead // which does not complete the table spec either
+		role = schema.RoleRead // this role does not change the table spec, either
 	}
 	k, err := openKeyspace(ctx, t, c, role)
 	if err != nil {
@@ -74,7 +74,7 @@ func repairKeyspace(t terminal, c config.Config, l line) error {
 	return err
 }
 
-// unrepaired names the further keyspaces that the settings write to, and that a repair leaves out.
+// unrepaired names the other keyspaces to which the settings write; a repair leaves them out.
 func unrepaired(c config.Config) (notes []string) {
 	for _, k := range c.Cassandra.Keyspaces {
 		switch tables := c.Cassandra.LayoutOf(k.Name); tables {

@@ -1,5 +1,5 @@
-// Command varve is a time series database in one binary: varve serve starts
-// it, varve help says what else there is.
+// Command varve is a time series database in one binary: varve serve starts it,
+// varve help lists all other commands.
 package main
 
 import (
@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	_ "time/tzdata" // queries name time zones, also where the system knows none
+	_ "time/tzdata" // queries name time zones, even on systems without a time zone database
 
 	"varve/internal/units"
 )
 
-// A terminal is what a command reads and writes beside its arguments.
+// A terminal has the streams and the environment of a command.
 type terminal struct {
 	stdout, stderr io.Writer
 	environment    []string
@@ -35,8 +35,8 @@ type exitError struct {
 func (e *exitError) Error() string { return e.err.Error() }
 func (e *exitError) Unwrap() error { return e.err }
 
-// leftOut is the error of a command that has succeeded except for n of something, which it has
-// reported. where is the file with the report. The error is nil if n is 0.
+// leftOut is the error of a command that has succeeded except for n items, which it has
+// reported in the file where. The error is nil if n is 0.
 func leftOut(n int64, one, what, where string) error {
 	if n == 0 {
 		return nil
@@ -62,7 +62,7 @@ func main() {
 	os.Exit(run(t, os.Args[1:]))
 }
 
-// run does what the arguments say and returns the exit status.
+// run executes the command in args and returns the exit status.
 func run(t terminal, args []string) int {
 	err := dispatch(t, args)
 	if err == nil {

@@ -12,7 +12,7 @@ type manager string
 
 func serviceManager() manager { return manager(os.Getenv("NOTIFY_SOCKET")) }
 
-// What a manager is told.
+// States that a manager is told.
 const (
 	managerReady     = "READY=1"
 	managerReloading = "RELOADING=1"

@@ -58,7 +58,7 @@ type daemon struct {
 
 	keeper    *auth.Keeper // nil without authentication
 	server    *server.Server
-	ended     chan error // has the result of the server once it has ended
+	ended     chan error // receives the result of the server once it has ended
 	stop      func()     // the server
 	instances instances
 	front     server.Front
@@ -75,7 +75,7 @@ func newDaemon(loaded *config.Loaded, stderr io.Writer) *daemon {
 	return d
 }
 
-// tell logs what is unusual about the configuration.
+// tell logs unusual facts about the configuration.
 func (d *daemon) tell(loaded *config.Loaded) {
 	for _, f := range loaded.Foreign {
 		tellForeign(f, d.log)
@@ -99,7 +99,7 @@ func (d *daemon) open() (err error) {
 	}
 	d.server = server.New(server.Options{Config: d.c.Server, Version: versionText(), Log: d.log, Registry: d.registry, Keeper: d.keeper, Opening: opening.String})
 	if err := d.server.Listen(); err != nil {
-		return err // before a data directory is made
+		return err // before a data directory is created
 	}
 	running, stop := context.WithCancel(context.Background())
 	d.stop = stop
@@ -140,8 +140,8 @@ func (d *daemon) reloader(loadAgain func() (*config.Loaded, error)) *admin.Reloa
 // process began.
 func (d *daemon) run(reloads *admin.Reloader, hangups admin.Hangups, began time.Time, stdout io.Writer) error {
 	defer d.stop()
-	// The signals that end the process are taken over only now: what came before can be replayed,
-	// so a kill during a long start loses nothing and need not wait for its end.
+	// Only now do signals stop the server in order. Until here, everything can be replayed, so a
+	// kill during a long start loses nothing and need not wait for its end.
 	ctx, restore := interruptible()
 	defer restore()
 	signalled := make(chan time.Time, 1)
@@ -150,10 +150,10 @@ func (d *daemon) run(reloads *admin.Reloader, hangups admin.Hangups, began time.
 		signalled <- time.Now()
 		manager.tell(managerStopping, d.log)
 		d.stop()
-		restore() // a second signal kills
+		restore() // a second signal ends the process at once
 	})
 
-	d.instances.loadRollups(ctx) // before points come in
+	d.instances.loadRollups(ctx) // before points arrive
 	d.server.Mount(d.front)
 	announce(stdout, d.c, d.server)
 	d.tellReady(time.Since(began))
@@ -217,7 +217,8 @@ func tellForeign(f config.Foreign, log *slog.Logger) {
 	}
 }
 
-// background runs f until ctx ends or stop is called, which waits for its end.
+// background runs f until ctx ends or stop is called. stop waits until f has
+// returned.
 func background(ctx context.Context, f func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -228,8 +229,8 @@ func background(ctx context.Context, f func(context.Context)) (stop func()) {
 	return func() { cancel(); <-ended }
 }
 
-// closeWithin closes c and gives up after limit. The process then ends with
-// samples that are in the log but not in files.
+// closeWithin closes c and gives up after limit. In that case the process ends
+// while some samples are in the log but not in files.
 func closeWithin(c io.Closer, limit time.Duration) error {
 	done := make(chan error, 1)
 	go func() { done <- c.Close() }()

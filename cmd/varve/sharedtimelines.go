@@ -51,8 +51,8 @@ func createsTables(c config.Config) bool {
 	return c.Cassandra.Schema.Create != schema.CreateNothing && c.Cassandra.Schema.Role == schema.RoleAll
 }
 
-// spools reports whether some events are acknowledged before they are in Cassandra, or were
-// before the settings changed.
+// spools reports whether events of some timelines are acknowledged before they are in
+// Cassandra, or were acknowledged so before the settings changed.
 func spools(c config.Config) bool {
 	if len(c.Timeline.Spool) > 0 {
 		return true

@@ -21,8 +21,9 @@ import (
 //	service    service key   key
 //	_Tenants   names         acme
 //
-// A backup of it has none of these stores. Without this list, a start from such a backup would
-// make new ones, and answer as if the tenants had never sent anything.
+// A backup of the default tenant's store has none of the other stores. Without this list, a
+// start from such a backup would create new stores, and answer as if those tenants had never
+// sent anything.
 const (
 	tenantsService = "_Tenants"
 	tenantsKey     = "names"
@@ -38,7 +39,7 @@ type census struct {
 
 // openCensus returns an error if the directory of a tenant is missing, or if points or events of a
 // tenant that is not in the configuration wait for Cassandra. It logs which tenants have data, but
-// are not in the configuration. Over Cassandra, and with a nil census, there is nothing else to compare.
+// are not in the configuration. Over Cassandra there is nothing else to compare, and the census is nil.
 func openCensus(ctx context.Context, c config.Config, s store.Store, log *slog.Logger) (*census, error) {
 	if err := checkUnlisted(c); err != nil {
 		return nil, err
@@ -58,8 +59,8 @@ func openCensus(ctx context.Context, c config.Config, s store.Store, log *slog.L
 	return taken, taken.checkKnown(ctx)
 }
 
-// checkKnown looks for the directories of tenants that the server had. One that is neither there nor
-// in the configuration is forgotten.
+// checkKnown looks for the directories of all tenants that the server has had. It forgets a tenant
+// that has no directory and is not in the configuration.
 func (c *census) checkKnown(ctx context.Context) error {
 	var errs []error
 	for name := range c.known {
@@ -94,7 +95,8 @@ func (c *census) tell(doing, name string, err error) {
 	}
 }
 
-// checkUnlisted reports what waits for Cassandra in directories of tenants that are not in the configuration.
+// checkUnlisted reports points and events that wait for Cassandra in directories of tenants that are not in
+// the configuration.
 func checkUnlisted(c config.Config) error {
 	parent := filepath.Dir(config.TenantDir(c.DataDir, "any"))
 	dirs, err := os.ReadDir(parent)
@@ -119,7 +121,7 @@ func (c *census) tellUnlisted() {
 	parent := filepath.Dir(config.TenantDir(c.config.DataDir, "any"))
 	dirs, err := os.ReadDir(parent)
 	if err != nil {
-		return // mostly since there never was a tenant
+		return // usually because there never was a tenant
 	}
 	var names []string
 	for _, dir := range dirs {

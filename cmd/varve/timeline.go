@@ -104,7 +104,7 @@ func timelineRun(t terminal, args []string) error {
 	return err
 }
 
-// oneName returns the timeline that is named.
+// oneName returns the name of the only timeline.
 func (l line) oneName() (string, error) {
 	if len(l.words) != 1 || l.words[0] == "" {
 		return "", &usageError{errors.New("name one timeline")}

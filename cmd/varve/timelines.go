@@ -23,8 +23,8 @@ import (
 
 const withoutEvents = "restore the directory %s from the last backup; to start without its events, put an empty directory in its place"
 
-// openTimelines opens the timelines that lie beside the embedded store, whose lock covers
-// them. close ends them.
+// openTimelines opens the timelines beside the embedded store, whose lock protects them
+// too. close ends them.
 func openTimelines(c config.Config, s *embedded.Store, registry prometheus.Registerer, log *slog.Logger) (engine *timeline.Engine, check server.Check, close func() error, err error) {
 	gone, err := s.TimelinesGone()
 	if err != nil {

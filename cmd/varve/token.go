@@ -64,7 +64,8 @@ their owner.
 	}
 }
 
-// tokenLine reads the arguments of a command for tokens, and where they are.
+// tokenLine reads the arguments of a command for tokens. path is the token
+// file.
 func tokenLine(t terminal, args []string, names ...string) (path string, l line, c config.Config, err error) {
 	settings, l, err := splitLine(args, names...)
 	if err != nil {
@@ -77,7 +78,7 @@ func tokenLine(t terminal, args []string, names ...string) (path string, l line,
 	return tokenPath(loaded.Config), l, loaded.Config, nil
 }
 
-// tokenPath is where the tokens are.
+// tokenPath is the path of the token file.
 func tokenPath(c config.Config) string { return c.Auth.Path(filepath.Join(c.DataDir, "tokens.json")) }
 
 // asServe says how to find the token file of a server.
@@ -182,8 +183,8 @@ func revokeToken(t terminal, args []string) error {
 	return nil
 }
 
-// recordToken writes to the audit log who changed tokens. The token is there by then, so a
-// log that cannot be written is only told.
+// recordToken writes to the audit log who changed tokens. The token has already been
+// changed, so a log that cannot be written only causes a message.
 func recordToken(t terminal, c config.Config, action, detail string) {
 	log, err := audit.Open(c.Audit.Path(c.DataDir), c.Audit, prometheus.NewRegistry(), slog.New(slog.NewTextHandler(t.stderr, nil)))
 	if err != nil {

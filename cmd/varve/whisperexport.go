@@ -122,8 +122,8 @@ func (l line) whisperExport(t terminal) (*job.WhisperExport, error) {
 	return j, err
 }
 
-// archives returns the rules of the files: those of --storage-schemas, else those of the
-// configuration.
+// archives returns the rules for the files: those of --storage-schemas, or else those of
+// the configuration.
 func (l line) archives(t terminal) (*retention.Book, error) {
 	log := slog.New(slog.NewTextHandler(t.stderr, nil))
 	schemas, aggregation := l.flags["storage-schemas"], l.flags["storage-aggregation"]

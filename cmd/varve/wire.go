@@ -49,8 +49,8 @@ import (
 	"varve/internal/wal"
 )
 
-// A backend is a store, and what the server shows of one of its kind beside
-// what the contract says.
+// A backend is a store, with what the server offers for its kind of store in
+// addition to the contract.
 type backend struct {
 	store.Store
 	routes           []httpapi.Route
@@ -59,15 +59,16 @@ type backend struct {
 
 	timelines *timeline.Engine
 	spool     timelines.Spool // of events; nil without
-	alsoClose func() error    // what lies beside the store
+	alsoClose func() error    // closes data beside the store
 
 	writable func() error // nil while the store accepts points
 	settings []admin.Reloadable
 
 	unlock func() error // releases the data directory, nil if the store does that
 
-	// Of a store that several servers share: by what name this one is known to the
-	// others, what makes its points visible to them, and how it excludes them.
+	// These are for a store that several servers share: the name of this server
+	// among them, a function that makes its points visible to the others, and
+	// leases that exclude the others.
 	node  string
 	flush func(ctx context.Context, metrics ...string) error
 	lease func(ctx context.Context, name string, life time.Duration) (rollup.Lease, error)
@@ -76,7 +77,7 @@ type backend struct {
 // Unwrap lets [store.As] find the optional interfaces of the store.
 func (b *backend) Unwrap() any { return b.Store }
 
-// Close closes the store and what lies beside it.
+// Close closes the store and the data beside it.
 func (b *backend) Close() error {
 	var err error
 	if b.alsoClose != nil {
@@ -153,8 +154,8 @@ func openEmbedded(c config.Config, shelf *retention.Shelf, opening *embedded.Ope
 	}, nil
 }
 
-// checkDataDir reports a data directory that is there and cannot be read, before each part of
-// the server reports it in words of its own.
+// checkDataDir reports a data directory that exists and cannot be read, before each part of
+// the server reports it in its own words.
 func checkDataDir(dir string) error {
 	if _, err := diskfs.Data.List(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read the data directory: %w; let the user of the server read and write there, or use another directory (--data-dir)", err)
@@ -162,8 +163,8 @@ func checkDataDir(dir string) error {
 	return nil
 }
 
-// notPermitted adds the way out to the error of a file in dir that this user may not use, for example
-// because root has run an import or a repair there, or that nobody may change.
+// notPermitted adds advice to the error of a file in dir that this user may not use (for example
+// because root has run an import or a repair there), or that nobody may change.
 func notPermitted(err error, dir string) error {
 	if errors.Is(err, syscall.EROFS) {
 		return fmt.Errorf("%w\n%s", err, datadir.ReadOnlyAdvice(dir))
@@ -174,8 +175,9 @@ func notPermitted(err error, dir string) error {
 	return err
 }
 
-// checkLeftSpools reports what a server over Cassandra has acknowledged in this data directory
-// and not delivered, if the present settings would not deliver it; why says so, and what to do.
+// checkLeftSpools reports points and events that a server over Cassandra has acknowledged in
+// this data directory but not delivered, if the present settings would not deliver them. why
+// explains that, and what to do.
 func checkLeftSpools(c config.Config, why string) error {
 	return errors.Join(cassandra.CheckLeftSpools(diskfs.Data, c.DataDir, c.Cassandra.Spool, why), spooled.CheckLeft(diskfs.Data, filepath.Join(c.DataDir, spoolDir), why))
 }
@@ -213,9 +215,9 @@ func tellOfEmbedded(fsys vfs.FS, dir string, log *slog.Logger) {
 		"To move the points: varve export --data-dir DIR -f points.gz, then varve import --http-addr ADDR -f points.gz. To end this warning, move the directory away", "data_dir", dir)
 }
 
-// lockDataDir keeps a server with the embedded store off the data directory: the stores over
-// Cassandra lock only their spools below it. The lock is for reading, so that commands that read
-// an embedded store left there still work, such as an export into this server. Where only the
+// lockDataDir prevents a server with the embedded store from using the data directory: the stores
+// over Cassandra lock only their spools below it. The lock is for reading, so that commands that
+// read an embedded store left there still work, such as an export into this server. Where only the
 // spools can be written, as in a container with volumes for them alone, the server starts without.
 func lockDataDir(fsys vfs.FS, dir string, log *slog.Logger) (unlock func() error, err error) {
 	if err := fsys.MkdirAll(dir, 0o750); err != nil {
@@ -234,7 +236,7 @@ func lockDataDir(fsys vfs.FS, dir string, log *slog.Logger) (unlock func() error
 	return nil, err
 }
 
-// lockToRead locks a data directory for reading, and makes the file of the lock.
+// lockToRead locks a data directory for reading, and creates the lock file.
 func lockToRead(fsys vfs.FS, dir string) (io.Closer, error) {
 	name := fsys.PathJoin(dir, datadir.LockFile)
 	if _, err := fsys.Stat(name); errors.Is(err, fs.ErrNotExist) {
@@ -316,7 +318,7 @@ func openActive(c config.Config, log *slog.Logger) *query.ActiveFile {
 	return active
 }
 
-// build puts the front ends on the store.
+// build creates the front ends of the store.
 func (h *instance) build(c config.Config, registry prometheus.Registerer, log *slog.Logger) {
 	s, pipeline := h.store, h.pipeline
 	name := "KairosDB 1.3.0 (Varve " + versionText() + ")" // clients look for KairosDB's
@@ -357,8 +359,8 @@ func (h *instance) build(c config.Config, registry prometheus.Registerer, log *s
 	h.front.checks = append([]server.Check{queryCheck(c, s)}, s.checks...)
 }
 
-// queryCheck asks the store. Over Cassandra its failure is partial: points are accepted without
-// the cluster, so load balancers should keep sending them here.
+// queryCheck queries the store. Over Cassandra a failure is partial: points are accepted
+// without the cluster, so load balancers should continue to send them here.
 func queryCheck(c config.Config, s *backend) server.Check {
 	check := server.QueryCheck(s)
 	check.Partial = c.Store == config.Cassandra
