@@ -20,20 +20,21 @@ func lockToRead(name string) (io.Closer, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	// The lock of an open file, not of the process: where a server runs in this
-	// very process it counts as held too.
+	// The lock belongs to the open file, not to the process, so a lock that a
+	// server in this process holds is noticed too.
 	lock := unix.Flock_t{Type: unix.F_RDLCK, Whence: io.SeekStart}
 	switch err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &lock); {
 	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EACCES):
-		// Closing any file gives up what the process has locked of it (POSIX).
-		// Should that be a server in this process, it must keep its lock.
+		// Closing any descriptor of a file releases all POSIX locks of the
+		// process on it. A server in this process must keep its lock.
 		inUse = append(inUse, f)
 		return nil, true, err
-	case err != nil: // a file system without locks: nobody can hold one
+	case err != nil: // the file system has no locks, so nobody holds one
 		return f, false, nil
 	}
 	return f, false, nil
 }
 
-// inUse keeps files from being closed, see lockToRead. A command ends after one.
+// inUse keeps files open, see lockToRead. A command opens only one before it
+// ends.
 var inUse []*os.File

@@ -10,7 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// lockToRead needs the right to write where locks of open files are not there.
+// lockToRead needs write permission on systems without locks of open files.
 func lockToRead(name string) (io.Closer, bool, error) {
 	if err := checkRegular("lock", name); err != nil {
 		return nil, false, err

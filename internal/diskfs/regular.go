@@ -46,8 +46,8 @@ func (e kindError) Error() string {
 	return "it is " + e.kind + ", want a regular file: remove it, or put the file of a backup in its place"
 }
 
-// checkRegular returns an error if name is neither a regular file nor a directory. If that cannot be
-// found out, it returns nil, and the operation fails or not.
+// checkRegular returns an error if name is neither a regular file nor a directory. If the kind is
+// unknown, it returns nil, and leaves the error to the operation.
 func checkRegular(operation, name string) error {
 	info, err := vfs.Default.Stat(name)
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package gate limits how much of something is in use at a time: memory, samples, decoders. Callers
-// that do not fit wait. Their senders take turns, so that one with a thousand connections delays
-// others no more than one with a single connection does.
+// that do not fit wait. Senders take turns, so that a sender with a thousand connections delays
+// others no more than a sender with a single connection.
 package gate
 
 import (
@@ -12,14 +12,14 @@ import (
 
 // A Gate limits an amount. Its methods may be called by many goroutines at once.
 //
-// A caller that waits is not overtaken by later callers of its own sender, and by at most one of each
-// other sender for each turn of its own. If the caller whose turn it is does not fit, all others wait
-// with it, so that a large one is not overtaken for ever.
+// A waiting caller is not overtaken by later callers of its own sender. Between two turns of its
+// sender, at most one caller of each other sender is admitted. If the caller whose turn it is does
+// not fit, all others wait with it, so that a large caller is not overtaken for ever.
 //
 // A gate may have a reserve, a part of its amount that is only for senders that hold no more than the
-// reserve. They take of it without waiting behind others, and of the rest only in turn. So a sender that
-// holds what it has for long, however many callers it has, leaves others room, and these do not keep a
-// large one waiting for ever.
+// reserve. They may take from the reserve without waiting behind others, but from the rest only in turn.
+// So a sender that holds its part for long, however many callers it has, leaves room for others, and
+// these cannot keep a large caller waiting for ever.
 type Gate struct {
 	most, reserve int64
 
@@ -32,7 +32,8 @@ type Gate struct {
 	}
 }
 
-// A holding is what was taken, and how much of it is of the reserve.
+// A holding is the amount that a sender holds, and the part of it that is from
+// the reserve.
 type holding struct{ all, reserved int64 }
 
 // A line holds the callers of one sender that wait.
@@ -41,7 +42,7 @@ type line struct {
 	callers *list.List // of *caller, the longest waiting first
 }
 
-// A caller waits.
+// A caller is a waiting call of Enter.
 type caller struct {
 	n        int64
 	admitted chan struct{} // closed once n is taken for it
@@ -80,15 +81,15 @@ func (g *Gate) Enter(ctx context.Context, sender netip.Prefix, n int64) (taken i
 	defer g.mu.Unlock()
 	select {
 	case <-c.admitted:
-		return n, true, nil // just before ctx ended
+		return n, true, nil // it was admitted just before ctx ended
 	default:
 		g.withdrawLocked(inTurns, inLine)
-		g.admitLocked() // it may have been in the way of a smaller one
+		g.admitLocked() // a smaller caller may have been waiting behind it
 		return 0, true, ctx.Err()
 	}
 }
 
-// TryEnter takes n for a sender if that needs no waiting.
+// TryEnter takes n for a sender if it need not wait.
 func (g *Gate) TryEnter(sender netip.Prefix, n int64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -103,8 +104,8 @@ func (g *Gate) Leave(sender netip.Prefix, n int64) {
 	g.admitLocked()
 }
 
-// Helps reports whether n would fit for a sender if another one gave back as much, and it were the turn of the
-// first. It would not if that is of the reserve, and the sender holds too much for it.
+// Helps reports whether n would fit for sender if leaving gave back n, and it were sender's turn. It would not
+// fit if leaving's part is from the reserve, and sender holds too much to use the reserve.
 func (g *Gate) Helps(leaving, sender netip.Prefix, n int64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -142,8 +143,8 @@ func (g *Gate) enterLocked(sender netip.Prefix, n int64) bool {
 	return g.takeLocked(sender, n, g.mu.turns.Len() == 0)
 }
 
-// takeLocked takes n for a sender if it fits: if it is the sender's turn, of what is not reserved, or else
-// of the reserve. g.mu must be held.
+// takeLocked takes n for a sender if it fits: from the unreserved part if it is the sender's turn, or else
+// from the reserve. g.mu must be held.
 func (g *Gate) takeLocked(sender netip.Prefix, n int64, turn bool) bool {
 	used, held := &g.mu.used, g.mu.held[sender]
 	switch {
@@ -160,8 +161,8 @@ func (g *Gate) takeLocked(sender netip.Prefix, n int64, turn bool) bool {
 	return true
 }
 
-// giveLocked gives back n of a sender, of the reserve last: a sender that takes of it again and again
-// would otherwise keep the rest. g.mu must be held.
+// giveLocked gives back n of a sender. It frees the sender's part of the reserve last: otherwise a
+// sender that repeatedly takes from the reserve would keep its unreserved part. g.mu must be held.
 func (g *Gate) giveLocked(sender netip.Prefix, n int64) {
 	used, held := &g.mu.used, g.mu.held[sender]
 	used.all -= n
@@ -173,7 +174,7 @@ func (g *Gate) giveLocked(sender netip.Prefix, n int64) {
 	g.keepLocked(sender, held)
 }
 
-// keepLocked keeps what a sender holds. g.mu must be held.
+// keepLocked records what a sender holds. g.mu must be held.
 func (g *Gate) keepLocked(sender netip.Prefix, held holding) {
 	switch {
 	case g.reserve == 0:
@@ -204,8 +205,8 @@ func (g *Gate) withdrawLocked(inTurns, inLine *list.Element) {
 	}
 }
 
-// admitLocked admits the callers that fit, in turn. Once one does not, others pass it only into the
-// reserve. g.mu must be held.
+// admitLocked admits the callers that fit, in turn. Once a caller does not fit, later callers are
+// admitted only into the reserve. g.mu must be held.
 func (g *Gate) admitLocked() {
 	blocked := false
 	for turn := g.mu.turns.Front(); turn != nil; {
@@ -224,7 +225,7 @@ func (g *Gate) admitLocked() {
 		g.mu.turns.MoveToBack(turn)
 		g.withdrawLocked(turn, first)
 		if next == nil && l.callers.Len() > 0 {
-			next = turn // its sender has the next turn, too
+			next = turn // its sender keeps the next turn
 		}
 		turn = next
 	}

@@ -19,7 +19,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// sealOf returns what an object ends with instead of its "}".
+// sealOf returns the text that replaces the final "}" of an object.
 func sealOf(objectWithoutEnd []byte) string {
 	sum := crc32.Update(crc32.Checksum(objectWithoutEnd, castagnoli), castagnoli, []byte("}"))
 	return fmt.Sprintf("%s%08x%s", sealBegin, sum, sealEnd)
@@ -81,9 +81,9 @@ func blanksOf(text []byte) []byte {
 	return append(line, '\n')
 }
 
-// SealBlank adds a checksum to a text in JSON that has no room for a member: an object whose members
-// are data, of which a build that does not know the checksum would take one more for data. Such
-// builds ignore white space at the end. SealBlank may write to text.
+// SealBlank adds a checksum to a JSON object whose members are data: builds that do not know the
+// checksum would mistake another member for data, but ignore white space at the end. SealBlank may
+// write to text.
 func SealBlank(text []byte) []byte { return append(text, blanksOf(text)...) }
 
 // CheckSealBlank is CheckSeal for a text that SealBlank has sealed.

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Bounds reports the settings of a struct that are not as their tags want them: numbers, sizes and times, whose
-// keys are in the tags yaml and tune, after prefix. A tag want is one of
+// Bounds reports the settings of a struct that violate their tag want: numbers, sizes and times. Their keys are
+// in the tags yaml and tune, and follow prefix. A tag want is one of
 //
 //	positive               greater than 0
 //	not negative
@@ -78,7 +78,7 @@ func Check(ok bool, key, want string, got any) error {
 	return fmt.Errorf("%s: want %s, got %v", key, want, readable(got))
 }
 
-// readable returns v, and a time as configuration files have it.
+// readable returns v; a time is formatted as in configuration files.
 func readable(v any) any {
 	if d, ok := v.(time.Duration); ok {
 		return FormatDuration(d)
@@ -86,7 +86,7 @@ func readable(v any) any {
 	return v
 }
 
-// Count says how many of something there are. one is its name in the singular.
+// Count formats a number of things. one is their name in the singular.
 func Count[T int | int64](n T, one string) string {
 	if n == 1 {
 		return "1 " + one

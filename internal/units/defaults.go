@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// Defaults returns settings as they are before anything is set, see [SetDefaults].
+// Defaults returns settings with their defaults, see [SetDefaults].
 func Defaults[C any]() (settings C) {
 	SetDefaults(reflect.ValueOf(&settings).Elem())
 	return settings
 }
 
-// SetDefaults sets the fields of a struct, and of structs in it, that have a tag default to its value. Then it calls
-// the method SetDefaults of each of them that has one, for what a tag cannot say.
+// SetDefaults sets the fields of a struct, and of structs in it, that have a tag default to its value. Then it
+// calls the method SetDefaults of each struct that has one, for defaults that a tag cannot express.
 func SetDefaults(settings reflect.Value) {
 	for i := range settings.NumField() {
 		f, of := settings.Field(i), settings.Type().Field(i)
@@ -34,7 +34,7 @@ func SetDefaults(settings reflect.Value) {
 	}
 }
 
-// SetText sets v to the value that text means. It leaves v alone on error.
+// SetText sets v to the value that text means. On error it leaves v unchanged.
 func SetText(v reflect.Value, text string) error {
 	switch p := v.Addr().Interface().(type) {
 	case *slog.Level:
@@ -88,8 +88,8 @@ func SetText(v reflect.Value, text string) error {
 	return nil
 }
 
-// splitList splits a list at its commas. What has a comma in it can be given in
-// a file only, as one item of a sequence.
+// splitList splits a list at its commas. An item with a comma can only be given
+// in a file, as one item of a sequence.
 func splitList(text string) []string {
 	var list []string
 	for item := range strings.SplitSeq(text, ",") {

@@ -2,8 +2,7 @@ package work
 
 import "sync/atomic"
 
-// reportFrom is the least work that is reported at once: for each report, two goroutines wait for each
-// other.
+// reportFrom is the least work per report, because for each report two goroutines wait for each other.
 const reportFrom = 1 << 12
 
 // Attended runs f in another goroutine, and waits for it. f, and goroutines that it starts and waits

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Linger returns a context that ends d after ctx, with its cause: for a step that is better
-// finished than cut off. The caller must call stop.
+// Linger returns a context that ends d after ctx, with the cause of ctx. It is for a step
+// that should be finished rather than interrupted. The caller must call stop.
 func Linger(ctx context.Context, d time.Duration) (lingering context.Context, stop func()) {
 	lingering, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	ended := make(chan struct{})

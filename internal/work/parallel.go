@@ -40,7 +40,7 @@ func Parallel(ctx context.Context, limit, n int, doing string, f func(ctx contex
 	}
 	err := group.Wait()
 	if err != nil && ctx.Err() != nil {
-		return context.Cause(ctx) // another one may have seen its context end, and ended first
+		return context.Cause(ctx) // a call that saw its context end may have returned first
 	}
 	return err
 }

@@ -2,7 +2,7 @@
 // writes: [vfs.MemFS] without its deadlocks.
 //
 // MemFS guards CrashClone with a read-write lock, and its Link, Lock and ReuseForWrite take
-// the read side twice. A CrashClone that begins to wait between the two takes lets neither go on.
+// the read side twice. If a CrashClone begins to wait between the two, neither can continue.
 package crashfs
 
 import (
