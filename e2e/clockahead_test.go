@@ -17,9 +17,9 @@ import (
 )
 
 // TestStartWithAClockAheadOverCassandra: the clock of a server's machine is a year ahead at a start
-// and is set a while later, as by NTP. Nothing that was acknowledged before, meanwhile or later is
-// lost: points with a time-to-live that waited, points of a metric whose delete is refused meanwhile,
-// and points that overwrite those of the wrong time.
+// and is set right a while later, as by NTP. No acknowledged point is lost: points with a
+// time-to-live that waited, points of a metric whose delete was refused while the clock was ahead,
+// and points that overwrite points written at the wrong time.
 func TestStartWithAClockAheadOverCassandra(t *testing.T) {
 	process.SkipShort(t)
 	address := originals.Cassandra(t)

@@ -85,7 +85,7 @@ func TestCollectdThroughCassandra(t *testing.T) {
 	s.Stop(t)
 }
 
-// pointsText writes results down so that equal ones are the same text.
+// pointsText formats results, so that equal results have the same text.
 func pointsText(results []process.Result) string {
 	var b strings.Builder
 	for _, r := range results {

@@ -21,8 +21,8 @@ import (
 	"varve/e2e/process"
 )
 
-// collectdRuns is how long collectd may take until what a test waits for is
-// there: it sends each second.
+// collectdRuns is how long a test waits for collectd's points. collectd sends
+// every second.
 const collectdRuns = 30 * time.Second
 
 // installStatus says what the exit status of scripts/collectd.sh means.
@@ -32,8 +32,8 @@ var installStatus = map[int]string{
 	5: "apt-get could not install it",
 }
 
-// collectdPath returns the daemon, installed if need be. Without it the test is
-// skipped and says why.
+// collectdPath returns the path of the daemon, which it installs if necessary.
+// If that fails, the test is skipped with the reason.
 func collectdPath(t *testing.T) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
@@ -70,7 +70,7 @@ func existing(t *testing.T, what string, paths ...string) string {
 type collectd struct {
 	command *exec.Cmd
 	socket  string       // takes values to send
-	output  bytes.Buffer // to be read after stop
+	output  bytes.Buffer // read only after stop
 	exited  chan struct{}
 	err     error
 }
@@ -198,7 +198,7 @@ func TestCollectd(t *testing.T) {
 	}
 	checkMemory(ctx, t, s, names)
 
-	// collectd leaves NaN out and sends inf. That line is refused, alone.
+	// collectd omits NaN and sends inf. Only the line with inf is refused.
 	checkRejected(ctx, t, s, "")
 	c.inject(t, "infinite", "inf")
 	c.inject(t, "finite", "1.5")
@@ -221,7 +221,8 @@ func TestCollectd(t *testing.T) {
 	s.Stop(t)
 }
 
-// TestCollectdHTTP does the same with collectd's own KairosDB writer.
+// TestCollectdHTTP does the same as TestCollectd with collectd's own KairosDB
+// writer.
 func TestCollectdHTTP(t *testing.T) {
 	process.SkipShort(t)
 	daemon := collectdPath(t)
@@ -251,8 +252,8 @@ func TestCollectdHTTP(t *testing.T) {
 	s.Stop(t)
 }
 
-// TestCollectdWithToken does it by TLS, with a token as the password; with another one,
-// nothing gets in.
+// TestCollectdWithToken does the same over TLS, with a token as the password. With a
+// wrong token, no point is stored.
 func TestCollectdWithToken(t *testing.T) {
 	process.SkipShort(t)
 	daemon := collectdPath(t)
@@ -324,9 +325,9 @@ func TestCollectdGraphite(t *testing.T) {
 	s.Stop(t)
 }
 
-// TestCollectdGraphiteOfTenant binds the address of collectd to a tenant: what it sends is
-// that tenant's alone. When a reload takes the rule away its connection ends, and it gets no
-// other one.
+// TestCollectdGraphiteOfTenant binds the address of collectd to a tenant: its points are
+// visible to that tenant only. When a reload removes the rule, the connection is closed, and
+// collectd cannot connect again.
 func TestCollectdGraphiteOfTenant(t *testing.T) {
 	process.SkipShort(t)
 	daemon := collectdPath(t)
@@ -477,8 +478,8 @@ func checkMemory(ctx context.Context, t *testing.T, s *process.Server, names []s
 	}
 }
 
-// checkRejected wants that nothing was refused but one line that begins with
-// infinite and was refused as not finite; that nothing at all was if it is "".
+// checkRejected checks that exactly one line was refused, which begins with
+// infinite, as not finite. If infinite is "", no line may have been refused.
 func checkRejected(ctx context.Context, t *testing.T, s *process.Server, infinite string) {
 	t.Helper()
 	var refused struct {

@@ -10,9 +10,9 @@ import (
 	"varve/e2e/process"
 )
 
-// TestStopInTheCrowd stops a server in order while many clients send, with the
-// settings it comes with. What was acknowledged is there after the next start,
-// and of each telnet stream everything up to one line.
+// TestStopInTheCrowd stops a server with default settings in order while many
+// clients send. After the next start, all acknowledged points exist, and of
+// each telnet stream all lines up to some line.
 func TestStopInTheCrowd(t *testing.T) {
 	process.SkipShort(t)
 	const clients = 12

@@ -1,6 +1,6 @@
-// Package e2e proves Varve from outside: its tests build the binary, run it as
-// a process, talk to it as clients do, and end it in every way a process ends.
-// docs/reliability.md says what each test shows and what it found last.
+// Package e2e tests Varve from outside: its tests build the binary, run it as a
+// process, use it as clients do, and end it in every way in which a process can
+// end. docs/reliability.md says what each test shows, and its latest results.
 //
 // The package process below runs the server. The nouns of the tests, one file
 // each:
@@ -13,9 +13,9 @@
 // Only the overload test runs the server's parts in its own process, to give
 // them a slow disk.
 //
-// Points have a time and a value that follow from their number, so that
-// whatever an answer holds can be traced to one point, or was never sent.
+// The time and the value of a point are computed from its number, so each value
+// in an answer can be traced to one point, or is recognised as never sent.
 //
-// Everything is on loopback, has an end in time, and ends its processes also
-// when it fails. With -short all tests are skipped.
+// All tests use loopback only, have a time limit, and end their processes even
+// when they fail. With -short all tests are skipped.
 package e2e

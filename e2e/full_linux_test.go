@@ -23,7 +23,7 @@ const (
 	recoverWithin  = 15 * time.Second // from free space to the first write
 )
 
-// smallDisk mounts a file system of its own and returns where.
+// smallDisk mounts a small file system and returns its directory.
 func smallDisk(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -38,13 +38,13 @@ func smallDisk(t *testing.T) string {
 	return dir
 }
 
-// A ballast is a file that takes space away.
+// A ballast is a file that uses up disk space.
 type ballast struct {
 	t    *testing.T
 	path string
 }
 
-// fill takes all space but leave bytes.
+// fill uses up all space except leave bytes.
 func (b ballast) fill(leave int64) {
 	b.t.Helper()
 	f, err := os.Create(b.path)
@@ -62,7 +62,7 @@ func (b ballast) fill(leave int64) {
 			if !errors.Is(err, syscall.ENOSPC) {
 				b.t.Fatal(err)
 			}
-			block = block[:len(block)/2] // somebody else was quicker
+			block = block[:len(block)/2] // another process took the space first
 		}
 	}
 }
@@ -75,9 +75,10 @@ func (b ballast) remove() {
 }
 
 // TestFullDisk fills the disk under load, once up to the reserve and once to the
-// last byte. Writers are refused, or held back, and told so; queries go on; when
-// there is space again; writes are accepted within seconds, without a restart if
-// the reserve was not used up. Nothing acknowledged is lost.
+// last byte. Writers are refused or delayed, and get the reason. Queries
+// continue. When there is space again, writes are accepted within seconds,
+// without a restart if the reserve was not used up. No acknowledged point is
+// lost.
 func TestFullDisk(t *testing.T) {
 	process.SkipShort(t)
 	for _, c := range []struct {
@@ -129,7 +130,7 @@ func (f *fullDisk) round(leave int64, mayStop bool) {
 		f.ballast.fill(leave)
 	})
 	ends := f.writeUntilRefused(ctx)
-	<-filled // the last writer may be refused before
+	<-filled // the last writer may be refused before the disk is full
 	select {
 	case <-f.server.Exited:
 		if !mayStop || !strings.Contains(f.server.Log.Tail(), "fix the disk, then restart the server") {
@@ -180,7 +181,7 @@ func (f *fullDisk) writeUntilRefused(ctx context.Context) []error {
 	return ends
 }
 
-// whileFull looks how the server behaves, and makes space.
+// whileFull checks the behaviour of the server, and frees space.
 func (f *fullDisk) whileFull(ctx context.Context, ends []error) {
 	t := f.t
 	for _, err := range ends {
@@ -206,7 +207,7 @@ func (f *fullDisk) whileFull(ctx context.Context, ends []error) {
 		t.Logf("telnet: %v", err)
 	}
 	for _, w := range f.writers {
-		// What was refused may be seen now and be gone after a restart.
+		// Refused points may be visible now and missing after a restart.
 		before := slices.Clone(w.ledger.beliefs)
 		if err := w.check(ctx); err != nil {
 			t.Errorf("a query on a full disk: %v", err)
@@ -216,7 +217,7 @@ func (f *fullDisk) whileFull(ctx context.Context, ends []error) {
 	f.ballast.remove()
 }
 
-// writeAgain sends what was refused until it is taken.
+// writeAgain sends the refused points until they are accepted.
 func (f *fullDisk) writeAgain(ctx context.Context, w *writer) {
 	f.t.Helper()
 	end := len(w.ledger.beliefs)

@@ -41,10 +41,10 @@ func (e ending) String() string {
 	return [...]string{"at random", "in checkpoint", "in merge", "in compact", "in start", "SIGTERM"}[e]
 }
 
-// endingShares are out of their sum.
+// endingShares are the relative frequencies of endings.
 var endingShares = [endingsNumber]int{atRandom: 6, inCheckpoint: 5, inMerge: 5, inCompact: 2, inStart: 2, bySIGTERM: 3}
 
-// A killLoop ends the server again and again on one data directory.
+// A killLoop repeatedly starts and ends the server on one data directory.
 type killLoop struct {
 	t       *testing.T
 	random  *rand.Rand
@@ -55,7 +55,7 @@ type killLoop struct {
 	round  int
 	ending ending
 	flags  []string
-	owed   int // points that the last server has counted as stored by telnet and no writer knows of
+	owed   int // points that the last server has counted as stored by telnet, but that no writer knows to be stored
 	tally  tally
 }
 
@@ -69,8 +69,8 @@ type tally struct {
 }
 
 // TestKillLoop ends a server under load in every way and at every moment. After
-// each start everything that was acknowledged is there with its value, nothing
-// else is, and what was deleted stays deleted.
+// each start, all acknowledged points exist with their values, no others do,
+// and deleted points stay deleted.
 func TestKillLoop(t *testing.T) {
 	process.SkipShort(t)
 	seed := *seedFlag
@@ -113,8 +113,9 @@ func newKillLoop(t *testing.T, seed uint64) *killLoop {
 
 func (k *killLoop) one(choices ...string) string { return choices[k.random.IntN(len(choices))] }
 
-// settings makes checkpoints and merges frequent, each round in another way. In
-// some rounds there are none but by time, so that much has to be replayed.
+// settings makes checkpoints and merges frequent, in a different way in each
+// round. In some rounds they happen only at intervals, so that much has to be
+// replayed.
 func (k *killLoop) settings() []string {
 	head, limit, most := "1MiB", "2MiB", k.one("500", "4000", "15000", "15000", "6000000")
 	if most == "6000000" {
@@ -217,12 +218,12 @@ func (k *killLoop) started(s *process.Server) {
 	k.tally.replayTook = append(k.tally.replayTook, took)
 }
 
-// load lets all writers loose on s and ends it.
+// load runs all writers against s and ends it.
 func (k *killLoop) load(s *process.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var wg sync.WaitGroup
-	broken := make(chan error, len(k.writers)) // errors before the end was begun
+	broken := make(chan error, len(k.writers)) // errors from before the server was being ended
 	ends := make([]error, len(k.writers))
 	for i, w := range k.writers {
 		wg.Go(func() {
@@ -286,7 +287,7 @@ func (k *killLoop) end(ctx context.Context, s *process.Server, broken <-chan err
 	k.killed(s)
 }
 
-// killed notes what the server was doing when it was killed.
+// killed records what the server was doing when it was killed.
 func (k *killLoop) killed(s *process.Server) {
 	k.tally.kills++
 	if s.Log.Count(checkpointBegins) > s.Log.Count(checkpointDone) {
@@ -297,7 +298,7 @@ func (k *killLoop) killed(s *process.Server) {
 	}
 }
 
-// watchMetrics looks at the server's metrics until it ends and then gives the
+// watchMetrics reads the server's metrics until it ends, and then sends the
 // last ones.
 func (k *killLoop) watchMetrics(ctx context.Context, s *process.Server) <-chan process.Metrics {
 	last := make(chan process.Metrics, 1)
@@ -316,8 +317,8 @@ func (k *killLoop) watchMetrics(ctx context.Context, s *process.Server) <-chan p
 	return last
 }
 
-// compareCounter notes a fault that the metrics show, and leaves to the next
-// check that the samples that were counted as stored by telnet are there.
+// compareCounter reports a fault that the metrics show. It leaves it to the
+// next check to find the samples that were counted as stored by telnet.
 func (k *killLoop) compareCounter(m process.Metrics) {
 	if err := m.Fault(); err != nil {
 		k.t.Errorf("round %d: %v", k.round, err)

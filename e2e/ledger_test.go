@@ -13,17 +13,17 @@ import (
 )
 
 // A generation counts how often a point was written again. Each write of a point
-// has another value.
+// has a different value.
 type generation int8
 
 const absent generation = -1
 
-// A belief is what a writer knows of one point: the generation that was last
-// acknowledged (absent if none was, or a deletion), and what is sent and not yet
-// acknowledged, which may or may not have come about.
+// A belief is what a writer knows about one point: the generation that was last
+// acknowledged (absent if none was, or if a deletion was), and the write or
+// deletion that is not acknowledged yet, and may or may not have happened.
 type belief struct {
 	now  generation
-	next generation // the same as now if nothing is under way
+	next generation // the same as now if no write is pending
 	last generation // newest that was ever sent
 }
 
@@ -36,11 +36,12 @@ type ledger struct {
 	series  int
 	beliefs []belief
 
-	// What was under way when the server ended, at most one of the two.
+	// The operation that was pending when the server ended; at most one of the
+	// two is set.
 	streamed span  // sent by one telnet connection, in this order
 	deleting []int // present points of one deletion
 
-	caught int // points of the last broken stream that were found
+	caught int // number of points of the last broken stream that were found
 }
 
 // A span is the numbers from <= n < to.
@@ -53,7 +54,7 @@ const (
 	stepMS  = 250 // between two samples of one series
 )
 
-// mix makes a number of 64 random-looking bits of a point (splitmix64).
+// mix returns 64 pseudo-random bits for a point (splitmix64).
 func (l *ledger) mix(n int) uint64 {
 	x := uint64(n)*0x9e3779b97f4a7c15 + uint64(len(l.metric))<<32 + uint64(l.metric[len(l.metric)-1])
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -87,7 +88,7 @@ func (l *ledger) value(n int, g generation) string {
 // tag is the value of the tag that tells point n's series.
 func (l *ledger) tag(n int) string { return strconv.Itoa(n % l.series) }
 
-// line is the telnet line of point n as it is sent now.
+// line is the telnet line of point n in its next generation.
 func (l *ledger) line(b []byte, n int) []byte {
 	value := l.value(n, l.beliefs[n].next)
 	verb := "putm"
@@ -97,8 +98,8 @@ func (l *ledger) line(b []byte, n int) []byte {
 	return fmt.Appendf(b, "%s %s %d %s series=%s host=e2e\n", verb, l.metric, l.timeMS(n), value, l.tag(n))
 }
 
-// body is the KairosDB JSON of points s as they are sent now, one metric object
-// per series.
+// body is the KairosDB JSON of points s in their next generations, one metric
+// object per series.
 func (l *ledger) body(s span) string {
 	var b strings.Builder
 	for series := range min(l.series, s.len()) {
@@ -117,7 +118,7 @@ func (l *ledger) body(s span) string {
 	return "[" + b.String() + "]"
 }
 
-// sending notes that points are sent, each with a new value.
+// sending records that points are sent, each with a new value.
 func (l *ledger) sending(s span) {
 	for len(l.beliefs) < s.to {
 		l.beliefs = append(l.beliefs, unsent)
@@ -131,14 +132,14 @@ func (l *ledger) sending(s span) {
 	}
 }
 
-// sent notes that points were acknowledged.
+// sent records that points were acknowledged.
 func (l *ledger) sent(s span) {
 	for n := s.from; n < s.to; n++ {
 		l.beliefs[n].now = l.beliefs[n].next
 	}
 }
 
-// erasing notes that a deletion of points is sent.
+// erasing records that a deletion of points is sent.
 func (l *ledger) erasing(numbers []int) {
 	l.deleting = nil
 	for _, n := range numbers {
@@ -149,7 +150,7 @@ func (l *ledger) erasing(numbers []int) {
 	}
 }
 
-// erased notes that it was acknowledged.
+// erased records that a deletion was acknowledged.
 func (l *ledger) erased(numbers []int) {
 	l.deleting = nil
 	for _, n := range numbers {
@@ -157,7 +158,7 @@ func (l *ledger) erased(numbers []int) {
 	}
 }
 
-// count returns how many points are there, as far as is known.
+// count returns how many points exist, as far as is known.
 func (l *ledger) count() (n int) {
 	for _, b := range l.beliefs {
 		if b.now != absent {
@@ -172,9 +173,9 @@ func (l *ledger) question() string {
 	return fmt.Sprintf(`{"start_absolute":0,"metrics":[{"name":%q,"exclude_tags":true,"group_by":[{"name":"tag","tags":["series"]}]}]}`, l.metric)
 }
 
-// found traces each value of an answer to a generation of a point. Errors are
-// values that were never sent, or at another time, or in another series, or are
-// there twice.
+// found traces each value of an answer to a generation of a point. It is an
+// error if a value was never sent, was sent with another time or series, or
+// occurs twice.
 func (l *ledger) found(results []process.Result) ([]generation, error) {
 	found := slices.Repeat([]generation{absent}, len(l.beliefs))
 	for _, r := range results {
@@ -215,7 +216,7 @@ func (l *ledger) trace(series int, v [2]json.RawMessage) (int, generation, error
 			return n, g, nil
 		}
 	}
-	for g := range b.last + 1 { // an older one, which compare complains about
+	for g := range b.last + 1 { // an older generation, which compare reports
 		if sameValue(string(v[1]), l.value(n, g)) {
 			return n, g, nil
 		}
@@ -223,7 +224,7 @@ func (l *ledger) trace(series int, v [2]json.RawMessage) (int, generation, error
 	return 0, 0, errors.New("a value that was never sent")
 }
 
-// sameValue compares JSON texts; doubles may be written in other ways.
+// sameValue compares JSON texts; doubles may be formatted differently.
 func sameValue(got, want string) bool {
 	if got == want {
 		return true
@@ -236,8 +237,9 @@ func sameValue(got, want string) bool {
 	return errA == nil && errB == nil && a == b
 }
 
-// compare holds an answer against the beliefs and settles what was open: as it
-// is once seen it stays until it is written or deleted again.
+// compare compares an answer with the beliefs, and settles pending operations:
+// once a state is seen, it must stay until the point is written or deleted
+// again.
 func (l *ledger) compare(results []process.Result) error {
 	found, err := l.found(results)
 	if err != nil {
@@ -263,8 +265,8 @@ func (l *ledger) compare(results []process.Result) error {
 	return err
 }
 
-// compareStream wants that of a telnet stream that broke a first part is there
-// and the rest is not: lines are stored in the order they come in.
+// compareStream checks that of a broken telnet stream a first part exists and
+// the rest does not: lines are stored in the order of arrival.
 func (l *ledger) compareStream(found []generation) error {
 	s := l.streamed
 	l.streamed = span{}
@@ -282,8 +284,8 @@ func (l *ledger) compareStream(found []generation) error {
 	return l.complain(fmt.Sprintf("there, but %d, sent before on the same connection, is not", s.from), late)
 }
 
-// compareDeletion wants that a deletion nobody heard of again was carried out
-// wholly or not at all.
+// compareDeletion checks that an unacknowledged deletion was carried out
+// completely or not at all.
 func (l *ledger) compareDeletion(found []generation) error {
 	var gone []int
 	for _, n := range l.deleting {

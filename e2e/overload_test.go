@@ -29,8 +29,8 @@ import (
 	"varve/internal/units"
 )
 
-// slowDisk takes all writes at one rate, one after another, and lets each sync
-// wait. Files whose path does not contain part are on a fast one.
+// slowDisk accepts writes one after another at a fixed rate, and delays each
+// sync. Files whose path does not contain part are on a fast disk.
 type slowDisk struct {
 	vfs.FS
 	part           string
@@ -126,12 +126,12 @@ const (
 	heapMax         = 120_000_000 // bytes
 )
 
-// TestOverload offers a server on a slow disk many times what it can take: once
-// the whole disk is slow, so that the log holds writers up, once only that of the
-// block files, so that the head does. What
-// is in flight, the head and the process's memory stay within their bounds; HTTP
-// is answered 503 or 204, telnet is read slowly; and afterwards every sample that
-// was acknowledged, and every line that was sent, is in the store.
+// TestOverload sends a server on a slow disk many times what it can store. First
+// the whole disk is slow, so that the log delays writers; then only block files
+// are, so that the head does. The samples in flight, the head and the process's
+// memory stay within their bounds; HTTP is answered 503 or 204, and telnet is
+// read slowly. Afterwards the store has every acknowledged sample and every line
+// that was sent.
 func TestOverload(t *testing.T) {
 	process.SkipShort(t)
 	t.Run("slow log", func(t *testing.T) { overloaded(t, "") })
@@ -170,8 +170,8 @@ func overloaded(t *testing.T, part string) {
 	}
 }
 
-// serve starts HTTP and telnet. The function that it returns waits until what
-// was sent is taken, and ends them.
+// serve starts HTTP and telnet. stop waits until all sent points are stored,
+// and ends both.
 func (o *overload) serve(s *embedded.Store) (stop func()) {
 	limits := ingest.DefaultConfig()
 	limits.MaxSamplesInFlight, limits.BusyWait, limits.StoreWait = inFlightMax, 100*time.Millisecond, time.Second
@@ -208,7 +208,7 @@ func (o *overload) serve(s *embedded.Store) (stop func()) {
 	}
 }
 
-// load lets the senders loose, and watches.
+// load runs the senders, and watches the metrics.
 func (o *overload) load() {
 	ctx, cancel := context.WithTimeout(context.Background(), overloadFor)
 	defer cancel()
@@ -237,10 +237,11 @@ func (o *overload) load() {
 	acknowledged, refused := sum(&o.acknowledged), sum(&o.refused)
 	o.t.Logf("HTTP: %d samples acknowledged, %d refused; telnet: %d lines sent; at most %.0f samples in flight, %.0f bytes in the head, %.0f MB of memory",
 		acknowledged, refused, sum(&o.streamed), inFlight, head, heap/1e6)
-	if refused == 0 { // how many depends on the machine
+	if refused == 0 { // the number depends on the machine
 		o.t.Error("nothing was refused: no overload")
 	}
-	// A batch that found room may be as large as all that may be in flight.
+	// A batch that is admitted may be as large as the bound of samples in
+	// flight.
 	if inFlight > inFlightMax+overloadBatch || head > float64(headMax)+inFlightMax*64 || heap > heapMax {
 		o.t.Error("a bound is exceeded")
 	}

@@ -73,8 +73,8 @@ func runShell(t *testing.T, command string) string {
 }
 
 // TestReadme follows the README as a newcomer does: each way of sending a point
-// that it shows is tried on a fresh server, after which each question that it
-// shows is answered, also after kill -9.
+// that it shows is tried on a fresh server. Then each query that it shows must
+// be answered, also after kill -9.
 func TestReadme(t *testing.T) {
 	process.SkipShort(t)
 	if _, err := exec.LookPath("bash"); err != nil {

@@ -20,19 +20,19 @@ var soakFlag = flag.Duration("e2e.soak", 20*time.Second, "how long TestSoak load
 const (
 	soakWriters  = 5
 	soakPause    = 10 * time.Millisecond // of a writer between two steps
-	soakPoints   = 250_000               // of a writer, from which on it takes another metric
+	soakPoints   = 250_000               // points of a writer after which it begins another metric
 	soakSegments = 6                     // at least; a segment is a minute at most
 	soakTTL      = 5 * time.Second
 )
 
-// TestSoak loads a server for long: five writers that overwrite, delete, come
-// late, compare, and begin another metric now and then; points that expire;
-// queries over everything; compaction by hand. After each segment everything is
-// compared exactly, all files are checked, and what the process takes is noted.
-// In the first third the server is killed or stopped after each segment, in turn, and
-// started again. Goroutines, open files and memory do not grow after that. At the
-// end the server stops in order, its files are checked offline, and everything
-// is compared once more after a start.
+// TestSoak loads a server for long: five writers that overwrite, delete, send late
+// points, compare, and begin another metric now and then; points that expire; queries
+// over all points; compactions on request. After each segment all points are compared
+// exactly, all files are checked, and the resources of the process are recorded. In
+// the first third the server is killed or stopped after each segment, in turn, and
+// started again. Goroutines, open files and memory do not grow after that. At the end
+// the server stops in order, its files are checked offline, and everything is
+// compared once more after a start.
 func TestSoak(t *testing.T) {
 	process.SkipShort(t)
 	dir := t.TempDir()
@@ -80,7 +80,7 @@ type soak struct {
 	measured []measure
 }
 
-// A measure is what the process takes at one moment.
+// A measure is the resources of the process at one moment.
 type measure struct {
 	goroutines, files, megabytes float64
 	checkpoints, merges          float64
@@ -167,8 +167,8 @@ type expiring struct {
 
 const ttlUnit = time.Second
 
-// expire sends points that expire, and looks whether those sent before are there
-// to the point, or gone.
+// expire sends points that expire, and checks that earlier ones either all exist
+// or are all gone.
 func (k *soak) expire(ctx context.Context) error {
 	const count = 50
 	from := time.Now().UnixMilli()
@@ -251,7 +251,7 @@ func (k *soak) restart(start func()) {
 	}
 	start()
 	k.t.Logf("%s, and started again", how)
-	k.expiring = nil // what has expired meanwhile was not looked at
+	k.expiring = nil // points that expired meanwhile were not checked
 	k.compare()
 }
 
@@ -286,8 +286,7 @@ func (k *soak) measure() measure {
 	return now
 }
 
-// judge compares the last third of the measures with what came before, but for
-// the first third.
+// judge compares the last third of the measures with the middle third.
 func (k *soak) judge() {
 	third := len(k.measured) / 3
 	if third == 0 {

@@ -35,7 +35,7 @@ func TestCertificatesSwapped(t *testing.T) {
 	var sending sync.WaitGroup
 	for n := range senders {
 		sending.Go(func() {
-			each := s.Afresh() // so that each makes a handshake
+			each := s.Afresh() // so that each request makes a handshake
 			for i := range batches {
 				body := fmt.Sprintf(`[{"name":"by.http","tags":{"sender":"%d"},"timestamp":%d,"value":1}]`, n, start+i)
 				if _, err := each.Want(t.Context(), 204, "POST", "/api/v1/datapoints", body); err != nil {
@@ -57,7 +57,7 @@ func TestCertificatesSwapped(t *testing.T) {
 			}
 			fmt.Fprint(c, "version\n")
 			c.SetReadDeadline(time.Now().Add(time.Minute))
-			if _, err := c.Read(make([]byte, 100)); err != nil { // what came before is stored
+			if _, err := c.Read(make([]byte, 100)); err != nil { // all lines sent before are stored
 				t.Error(err)
 			}
 		})
@@ -81,7 +81,7 @@ func TestCertificatesSwapped(t *testing.T) {
 			t.Errorf("%s: %+v, want %d points", metric, results, senders*batches)
 		}
 	}
-	if c, err := s.DialTelnet("visitor"); err == nil { // no rule is for it
+	if c, err := s.DialTelnet("visitor"); err == nil { // no rule applies to it
 		c.SetDeadline(time.Now().Add(time.Minute))
 		if n, err := c.Read(make([]byte, 1)); err == nil {
 			t.Errorf("a visitor gets %d bytes", n)

@@ -12,8 +12,8 @@ import (
 	"varve/e2e/process"
 )
 
-// A writer sends points of one metric to a server until the server goes away.
-// It does one thing at a time, so that its ledger knows what was under way.
+// A writer sends points of one metric to a server until the server ends. It
+// performs one operation at a time, so that its ledger knows the pending one.
 type writer struct {
 	ledger *ledger
 	telnet bool // new points go over telnet, else over HTTP
@@ -27,7 +27,7 @@ type writer struct {
 }
 
 const (
-	liveMost   = 30_000 // points of a writer from which on it deletes the oldest
+	liveMost   = 30_000 // points of a writer beyond which it deletes the oldest
 	blockMost  = 600    // points that are sent at once
 	streamMost = 8_000  // points sent over telnet between two barriers
 )
@@ -61,7 +61,7 @@ func (w *writer) hangUp() {
 	w.ledger.streamed = w.open
 }
 
-// step does one thing.
+// step performs one operation.
 func (w *writer) step(ctx context.Context) error {
 	end := len(w.ledger.beliefs)
 	if w.ledger.count() > liveMost {
@@ -79,7 +79,7 @@ func (w *writer) step(ctx context.Context) error {
 		return err
 	}
 	switch from := w.random.IntN(end); {
-	case dice < 910: // late, in place of older values, and what was deleted again
+	case dice < 910: // late points: some replace older values, some were deleted before
 		return w.post(ctx, span{from, min(end, from+1+w.random.IntN(blockMost))})
 	case dice < 955:
 		return w.delete(ctx, span{from, min(end, from+1+w.random.IntN(2*blockMost))}, w.random.IntN(2*w.ledger.series))
@@ -104,7 +104,8 @@ func (w *writer) postNow(ctx context.Context, s span) error {
 	return err
 }
 
-// stream sends points as telnet lines, and waits for them now and then.
+// stream sends points as telnet lines, and now and then waits until they are
+// stored.
 func (w *writer) stream(ctx context.Context, s span) error {
 	if w.conn == nil {
 		conn, err := w.server.Dial(ctx)
@@ -134,9 +135,9 @@ func (w *writer) stream(ctx context.Context, s span) error {
 	return nil
 }
 
-// barrier waits until what was sent over telnet is stored. When its last point
-// can be seen it is in the log, and a write over HTTP that is acknowledged after
-// that says that the log is durable so far.
+// barrier waits until all points sent over telnet are durable. Once the last
+// point is visible, it is in the log, and a later acknowledged write over HTTP
+// shows that the log is durable up to there.
 func (w *writer) barrier(ctx context.Context) error {
 	if w.open.len() == 0 {
 		return nil
@@ -181,7 +182,7 @@ func (w *writer) delete(ctx context.Context, s span, series int) error {
 	return w.erase(ctx, numbers, "POST", "/api/v1/datapoints/delete", question)
 }
 
-// trim deletes the older half of what is there.
+// trim deletes the older half of the points.
 func (w *writer) trim(ctx context.Context) error {
 	if err := w.barrier(ctx); err != nil {
 		return err
@@ -229,8 +230,8 @@ func (w *writer) check(ctx context.Context) error {
 	return nil
 }
 
-// A findingError says that the server holds something else than it should.
-// Unlike other errors it never comes from ending the server.
+// A findingError says that the content of the server is wrong. Unlike other
+// errors, it is never caused by ending the server.
 type findingError struct{ err error }
 
 func (e *findingError) Error() string { return e.err.Error() }
