@@ -1,7 +1,7 @@
-// Package clients proves that programs of KairosDB's and OpenTSDB's users work
-// with Varve: real ones run as processes against the real server, and bytes
-// that were recorded from others are replayed into its sockets. docs/clients.md
-// says how a user configures each.
+// Package clients tests that the client programs of KairosDB and OpenTSDB work
+// with Varve. Real clients run as processes against the real server, and
+// recorded bytes of other clients are replayed into its sockets.
+// docs/clients.md says how a user configures each.
 //
 // The parts, one file each:
 //
@@ -15,6 +15,6 @@
 //	wire       a connection on which a test says each byte
 //
 // java/, python/ and node/ hold the small programs that drive the clients.
-// Programs that cannot be had on a machine are skipped, and the test says
-// loudly which and why. With -short all tests are skipped.
+// Programs that are not available on a machine are skipped, and the test
+// reports which and why. With -short all tests are skipped.
 package clients

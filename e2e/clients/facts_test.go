@@ -14,9 +14,9 @@ import (
 	"varve/e2e/process"
 )
 
-// facts are what client programs were seen to do, each with what it demands of
-// a server. Those without a proof concern protocols that Varve does not serve,
-// or nothing that a server does.
+// facts are observed behaviours of client programs, each with what it requires
+// of a server. Facts without a test concern protocols that Varve does not
+// support, or nothing that a server does.
 var facts = []struct {
 	number int
 	what   string
@@ -210,10 +210,11 @@ func closesAreAnnounced(t *testing.T) {
 		t.Errorf("idle connections are closed after %s, KairosDB's clients count on 120s (%v)", m[1], err)
 	}
 	dir := t.TempDir()
-	// The server stops once the connection has ended. Only a client that is late uses up the grace.
+	// The server stops once the connection has ended. Only a slow client makes it wait for the
+	// whole grace period.
 	s := process.Start(t, dir, "--tune=server.close_grace=20s", "--server-shutdown-timeout=50s")
 	w := dial(t, s.HTTP)
-	for range 2 { // what JDK and libcurl repeat without a word
+	for range 2 { // requests that JDK and libcurl repeat on their own
 		w.want(http.StatusNoContent, "POST", push, point("twice", 1))
 	}
 	if got := countPoints(t, s, "twice"); got != 1 {
@@ -300,7 +301,7 @@ func putsWithoutPoints(t *testing.T) {
 }
 
 // byTelnet sends lines, waits until the last of them, a point of the metric
-// end, is there, and wants so many lines to be refused for each reason.
+// end, is stored, and checks how many lines were refused for each reason.
 func byTelnet(t *testing.T, s *process.Server, lines string, refused map[string]float64) {
 	t.Helper()
 	w := dial(t, s.Telnet)
@@ -493,7 +494,7 @@ func drainedBeforeClose(t *testing.T) {
 	for i := range lines {
 		fmt.Fprintf(&b, "putm m %d %d h=a\n", 1700000000000+i, i)
 	}
-	w.send(b.String()) // now in the buffers of the two kernels' sockets and of the server
+	w.send(b.String()) // the lines are now in the buffers of both kernels' sockets and of the server
 	s.Stop(t)
 	if !w.closed() {
 		t.Error("the connection stays open")
@@ -530,7 +531,7 @@ func expectContinue(t *testing.T) {
 		w.want(http.StatusOK, "POST", ask, fmt.Sprintf(gotAll, "typed"), contentType)
 	}
 	if _, err := exec.LookPath("curl"); err != nil {
-		return // it does nothing else than what was sent above
+		return // this client does nothing else
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), programRuns)
 	defer cancel()

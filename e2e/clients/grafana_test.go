@@ -10,14 +10,14 @@ import (
 	"varve/e2e/process"
 )
 
-// panelPoints are what panels look at: cpu of two hosts in two places, every
-// 20 minutes of an hour.
+// panelPoints are the points that panels show: cpu of two hosts in two places,
+// every 20 minutes of an hour.
 const panelPoints = `[
 	{"name":"cpu","tags":{"host":"a","dc":"x"},"datapoints":[[1700000000000,1],[1700001200000,2],[1700002400000,6],[1700003600000,7]]},
 	{"name":"cpu","tags":{"host":"b","dc":"y"},"datapoints":[[1700000000000,10],[1700001200000,20]]},
 	{"name":"mem.used","tags":{"host":"a"},"datapoints":[[1700000000000,0.5]]}]`
 
-// grafanaVariables are what the editor and template variables ask.
+// grafanaVariables are the requests of the editor and of template variables.
 var grafanaVariables = []struct{ what, method, path, body, want string }{
 	{"names of metrics", "GET", "/api/v1/metricnames", "", `{"results":["cpu","mem.used"]}`},
 	{"tag_names(cpu)", "POST", ask + "/tags", `{"cache_time":0,"metrics":[{"name":"cpu","tags":{}}],"start_absolute":0}`,
@@ -88,8 +88,8 @@ var grafanaNulls = []struct{ aggregator, field string }{
 	{`{"name":"trim","trim":null}`, "aggregators[0].trim"},
 }
 
-// TestGrafana asks what Grafana's KairosDB plug-in asks, in its spelling: one
-// request for each panel, with numbers as texts.
+// TestGrafana sends the requests of Grafana's KairosDB plug-in in its own form:
+// one for each panel, with numbers as texts.
 func TestGrafana(t *testing.T) {
 	process.SkipShort(t)
 	t.Parallel()
@@ -131,8 +131,8 @@ func TestGrafana(t *testing.T) {
 	}
 }
 
-// panelResults writes down each query of an answer as the plug-in reads it:
-// the groups of each result, for the legend, and its points.
+// panelResults formats each query of an answer as the plug-in reads it: the
+// groups of each result, for the legend, and its points.
 func panelResults(t *testing.T, body string) (queries []string) {
 	t.Helper()
 	var a struct {

@@ -13,8 +13,8 @@ import (
 	"varve/e2e/process"
 )
 
-// smallBodies let two requests whose bodies do not end take all memory for
-// bodies, so that all others are told at once that the server is busy.
+// smallBodies let two requests with unfinished bodies take all memory for
+// bodies, so that all other requests are refused at once as overload.
 var smallBodies = []string{"--tune=ingest.max_body_bytes=1MiB", "--tune=ingest.max_unpacked_bytes=1MiB", "--ingest-body-memory=2MiB", "--tune=ingest.busy_wait=50ms"}
 
 // occupy takes all memory for bodies of a server with smallBodies until release
@@ -23,7 +23,7 @@ func occupy(t *testing.T, s *process.Server) (release func()) {
 	t.Helper()
 	var held []net.Conn
 	unanswered := func() int {
-		held = slices.DeleteFunc(held, answered) // refused itself, by the memory of another
+		held = slices.DeleteFunc(held, answered) // this request was refused itself, because another one holds the memory
 		return len(held)
 	}
 	closeAll := func() {
@@ -60,7 +60,7 @@ func occupy(t *testing.T, s *process.Server) (release func()) {
 	}
 }
 
-// answered reports whether something came over conn, which it closes then.
+// answered reports whether an answer came over conn. If so, it closes conn.
 func answered(conn net.Conn) bool {
 	conn.SetReadDeadline(time.Now().Add(5 * time.Millisecond))
 	n, _ := conn.Read(make([]byte, 1))
@@ -72,15 +72,15 @@ func answered(conn net.Conn) bool {
 
 const onePoint = `[{"name":"one","tags":{"host":"a"},"datapoints":[[1700000000000,1]]}]`
 
-// pushed is what the Java client pushes before it asks: two series of numbers,
-// one of them with another tag, and texts.
+// pushed are the points that the Java client pushes before it queries: two
+// series of numbers, one of them with another tag, and texts.
 const pushed = `{"metrics":[
 	{"name":"j.m","tags":{"host":"a","city":"Zürich"},"points":[[1700000000000,10],[1700000060000,30],[1700003600000,20]]},
 	{"name":"j.m","tags":{"host":"b"},"points":[[1700000000001,1.5],[1700000120000,-2.0],[1700003600001,1.0e300]]},
 	{"name":"j.s","type":"string","tags":{"host":"a"},"points":[[1700000000000,"text \"q\" <&> é"]]}]}`
 
-// javaQueries are questions by the client's builders and what the client makes
-// of the answers. Between them they have every option that its builders know.
+// javaQueries are queries of the client's builders, and the client's reading of
+// the answers. Together they use every option of the builders.
 var javaQueries = []struct{ name, query, want string }{
 	{"all of it", `{"start":1700000000000,"end":1700007200000,"metrics":[{"name":"j.m"},{"name":"j.s"},{"name":"none"}]}`,
 		`[{"sampleSize":6,"results":[{"name":"j.m","tags":{"host":["a","b"],"city":["Zürich"]},"groups":["type number"],"points":[
@@ -135,8 +135,8 @@ var javaAggregators = []struct{ aggregators, want string }{
 	{`["save_as","j.saved"]`, `[[1700000000000,10],[1700000060000,30],[1700003600000,20]]`},
 }
 
-// TestKairosJavaClient lets one instance of KairosDB's Java client, with its
-// pool of two connections, live through everything that a server does.
+// TestKairosJavaClient takes one instance of KairosDB's Java client, with its
+// pool of two connections, through everything that a server does.
 func TestKairosJavaClient(t *testing.T) {
 	process.SkipShort(t)
 	t.Parallel()
@@ -262,15 +262,16 @@ func javaOverload(t *testing.T, j *shell, s *process.Server) {
 			t.Errorf("a push to a busy server: the client says %d %s", a.Status, a.Message)
 		}
 	}
-	// A body that the server does not take in whole: the answer may get lost when
-	// the connection is cut, the client's connection may not.
+	// The server does not read this body completely. The answer may get lost when
+	// the connection is closed, but the client must not lose a connection of its
+	// pool.
 	for range 3 {
 		a := j.try("push", `{"metrics":[{"name":"j.busy","tags":{"host":"a"},"points":[`+points(30_000)+`]}]}`)
 		if a.Status != http.StatusServiceUnavailable && !a.failed("SocketException") {
 			t.Errorf("a large push to a busy server: the client says %s %d %s", a.Error, a.Status, a.Message)
 		}
 	}
-	j.call("names", `{}`) // who only reads is not concerned
+	j.call("names", `{}`) // reads are not affected
 	release()
 	for i := range 4 {
 		j.call("push", fmt.Sprintf(`{"gzip":true,"metrics":[{"name":"j.after","tags":{"host":"a"},"points":[[%d,1]]}]}`, 1700000000000+i))
@@ -284,10 +285,10 @@ func javaOverload(t *testing.T, j *shell, s *process.Server) {
 }
 
 // javaRestart stops the server while the client pushes, without a pause, and
-// starts it again. Each close is announced, so no push may find its connection
-// gone: it is either stored or told that nobody listens. Only a connection that the
-// kernel has made and the server has not accepted yet is reset with the listener, and
-// the client makes one at a time.
+// starts it again. The server announces each close of a connection, so a push never
+// fails on a closed connection: it is either stored, or its connection is refused.
+// Only a connection that the kernel has established and the server has not accepted
+// is reset with the listener, and the client opens one at a time.
 func javaRestart(t *testing.T, j *shell, s *process.Server, dir string) *process.Server {
 	stopped := make(chan struct{})
 	var acknowledged, refused, reset int
@@ -337,9 +338,9 @@ func javaRestart(t *testing.T, j *shell, s *process.Server, dir string) *process
 	return again
 }
 
-// javaCrash kills the server while the client pushes. What was acknowledged is
-// there, and of the pushes after the next start no more are lost than there are
-// connections in the client's pool.
+// javaCrash kills the server while the client pushes. All acknowledged points
+// exist. Of the pushes after the next start, at most as many are lost as the
+// client's pool has connections.
 func javaCrash(t *testing.T, j *shell, s *process.Server, dir string) {
 	acknowledged := 0
 	push := func() bool {
@@ -374,8 +375,8 @@ func javaCrash(t *testing.T, j *shell, s *process.Server, dir string) {
 	again.Stop(t)
 }
 
-// TestKairosJavaQueriesRefused: queries that find no memory are refused without a
-// body as well, and the client asks on.
+// TestKairosJavaQueriesRefused: queries for which there is no memory are refused
+// without a body as well, and the client continues to query.
 func TestKairosJavaQueriesRefused(t *testing.T) {
 	process.SkipShort(t)
 	t.Parallel()
@@ -403,7 +404,7 @@ func TestKairosJavaQueriesRefused(t *testing.T) {
 	s.Stop(t)
 }
 
-// points are so many points for a push.
+// points returns n points for a push.
 func points(n int) string {
 	var b strings.Builder
 	for i := range n {

@@ -61,9 +61,9 @@ func rejected(t *testing.T, s *process.Server) map[string]float64 {
 	return counts
 }
 
-// TestMicrometer publishes two steps and the rest at its end. What it measures
-// arrives; the metric with an empty tag value is refused, the others of its
-// requests are stored.
+// TestMicrometer publishes two steps, and the rest at its end. All measurements
+// arrive, except the metric with an empty tag value, which is refused; the
+// other metrics of the same requests are stored.
 func TestMicrometer(t *testing.T) {
 	process.SkipShort(t)
 	for _, c := range []struct {
@@ -111,7 +111,8 @@ func TestMetrics4j(t *testing.T) {
 		t.Fatal(err)
 	}
 	run(t, nil, "java", append(javaArgs(t, "-DMETRICS4J_CONFIG="+config), "metrics4j")...)
-	// The blank in a tag costs its line in each report, and no other.
+	// The blank in a tag makes its line in each report invalid, and no other
+	// line.
 	err := process.Until(t.Context(), "points of metrics4j", func() (bool, error) {
 		refused := rejected(t, s)[`protocol="telnet",reason="bad_tag"`]
 		return refused > 0 && countPoints(t, s, "app.served.count") == 2*int(refused), nil
@@ -126,8 +127,8 @@ func TestMetrics4j(t *testing.T) {
 	s.Stop(t)
 }
 
-// TestKairosJavaTelnet: the Java client's telnet side. What it does not quote
-// costs a line, not the connection.
+// TestKairosJavaTelnet tests the Java client's telnet side. Text that it does
+// not quote makes a line invalid, but does not cost the connection.
 func TestKairosJavaTelnet(t *testing.T) {
 	process.SkipShort(t)
 	t.Parallel()

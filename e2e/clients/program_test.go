@@ -19,7 +19,7 @@ import (
 // programRuns is how long a client may run.
 const programRuns = time.Minute
 
-// run runs a client to its end, which must be a good one.
+// run runs a client until it ends, which must be with status 0.
 func run(t *testing.T, prepare func(*exec.Cmd), name string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), programRuns)
@@ -55,7 +55,7 @@ type shell struct {
 	stderr  bytes.Buffer
 }
 
-// An answer is what came of a call of the client.
+// An answer is the result of a call of the client.
 type answer struct {
 	OK      json.RawMessage
 	Error   []string // classes of the exception and its causes
@@ -129,8 +129,8 @@ func (s *shell) try(command, argument string) answer {
 	return answer{}
 }
 
-// call calls the client and wants no exception. It returns what the client
-// understood, as JSON.
+// call calls the client, and fails the test on an exception. It returns the
+// client's reading of the answer, as JSON.
 func (s *shell) call(command, argument string) string {
 	s.t.Helper()
 	a := s.try(command, argument)

@@ -20,8 +20,8 @@ import (
 	"varve/e2e/process"
 )
 
-// recordings returns what was recorded from clients, each file once: the same
-// files prove the front ends one by one, with one more test beside each.
+// recordings returns the files recorded from clients, each once. Tests of the
+// single front ends use the same files.
 func recordings(t *testing.T, suffix string) []string {
 	t.Helper()
 	byName := map[string]string{}
@@ -37,8 +37,9 @@ func recordings(t *testing.T, suffix string) []string {
 	return slices.Sorted(maps.Values(byName))
 }
 
-// contents are what a store holds, said in the simplest way: a value for each
-// series and time, "metric{tag=value,…} time", numbers as Go prints a float64.
+// contents are the points of a store in the simplest form: a value for each
+// series and time, "metric{tag=value,…} time", with numbers as Go prints a
+// float64.
 type contents map[string]string
 
 func (c contents) add(metric string, tags map[string]string, ms int64, value string) {
@@ -53,7 +54,8 @@ func (c contents) add(metric string, tags map[string]string, ms int64, value str
 	c[fmt.Sprintf("%s{%s} %d", metric, strings.Join(pairs, ","), ms)] = value
 }
 
-// missing lists what is in c and not the same in other, a few of them.
+// missing lists some of the entries of c that other lacks, or has with another
+// value.
 func (c contents) missing(other contents) (list []string) {
 	for _, at := range slices.Sorted(maps.Keys(c)) {
 		if got, ok := other[at]; !ok || got != c[at] {
@@ -69,7 +71,7 @@ func (c contents) missing(other contents) (list []string) {
 // askedAtOnce is the number of metrics in one query of stored.
 const askedAtOnce = 200
 
-// stored asks a server for everything that it holds.
+// stored asks a server for all its points.
 func stored(t *testing.T, s *process.Server) contents {
 	t.Helper()
 	names, err := s.MetricNames(t.Context(), "")
@@ -141,7 +143,7 @@ func askFor(t *testing.T, s *process.Server, path string, metrics []map[string]a
 	return results
 }
 
-// compare compares what is stored with what should be.
+// compare compares the stored points with the wanted ones.
 func compare(t *testing.T, s *process.Server, want contents) {
 	t.Helper()
 	got := stored(t, s)
@@ -196,7 +198,7 @@ func (c contents) wanted(t *testing.T, body []byte, seconds bool) {
 	}
 }
 
-// A recordedRequest is a request of a recording with its body as it was meant.
+// A recordedRequest is a request of a recording with its decoded body.
 type recordedRequest struct {
 	*http.Request
 	body []byte
@@ -226,7 +228,8 @@ func readRequests(t *testing.T, raw []byte) (requests []recordedRequest) {
 	}
 }
 
-// status is how a recorded request has to be answered by an empty server.
+// status is the status with which an empty server must answer a recorded
+// request.
 func (r recordedRequest) status() int {
 	emptyTag := bytes.Contains(r.body, []byte(`":""`))
 	switch path := r.URL.Path; {
@@ -236,7 +239,7 @@ func (r recordedRequest) status() int {
 		return http.StatusOK
 	case path == push, path == "/api/put", path == "/api/v1/datapoints/delete", path == "/api/v1/health/check":
 		return http.StatusNoContent
-	case strings.HasPrefix(path, "/api/v1/rollups/") && path != "/api/v1/rollups/": // a task that is not here
+	case strings.HasPrefix(path, "/api/v1/rollups/") && path != "/api/v1/rollups/": // a task that does not exist here
 		return http.StatusNotFound
 	case r.Method == http.MethodDelete:
 		return http.StatusNoContent
@@ -246,8 +249,9 @@ func (r recordedRequest) status() int {
 	return http.StatusOK
 }
 
-// TestRecordedRequests replays connections byte for byte, whole and in pieces,
-// wants the answer to each request in its turn, and compares what is stored.
+// TestRecordedRequests replays connections byte for byte, at once and in
+// pieces, checks the answer to each request in order, and compares the stored
+// points.
 func TestRecordedRequests(t *testing.T) {
 	process.SkipShort(t)
 	files := recordings(t, ".http")
@@ -301,8 +305,8 @@ func replay(t *testing.T, s *process.Server, raw []byte, piece int, requests []r
 	}
 }
 
-// wantedLines adds the points of lines of telnet, as KairosDB would take them,
-// and returns the number of lines to refuse.
+// wantedLines adds the points of telnet lines, as KairosDB would store them,
+// and returns the number of invalid lines.
 func (c contents) wantedLines(t *testing.T, raw []byte) (refused int) {
 	t.Helper()
 lines:

@@ -137,7 +137,8 @@ func TestStatsd(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	// statsd takes a while to listen, and its backend to connect.
+	// statsd takes a while until it listens, and its backend until it has
+	// connected.
 	err = process.Until(ctx, "points of statsd", func() (bool, error) {
 		fmt.Fprint(conn, "hits:3|c\nload:1.5|g\ntook:12|ms")
 		time.Sleep(50 * time.Millisecond)
@@ -153,7 +154,7 @@ func TestStatsd(t *testing.T) {
 	for metric, want := range map[string]string{
 		"hits":              "map[client:[127.0.0.1] source:[statsd]]", // by the backend for KairosDB
 		"stats.gauges.load": "map[source:[statsd]]",                    // by the one for OpenTSDB
-		"stats.statsd.opentsdbStats.last_exception": "map[add:[tag]]", // which forgets the tag here
+		"stats.statsd.opentsdbStats.last_exception": "map[add:[tag]]", // the backend omits the tag here
 	} {
 		if got := tagsOf(t, s, metric); got != want {
 			t.Errorf("tags of %s are %s, want %s", metric, got, want)

@@ -20,9 +20,8 @@ import (
 	"varve/internal/server/tlstest"
 )
 
-// TestKairosJavaClientWithToken: the client shows a token that stands in its URL, once it was
-// asked for one, and keeps its two connections; with another token it is told so, and keeps
-// them too.
+// TestKairosJavaClientWithToken: the client sends the token in its URL after a 401, and keeps
+// its two connections. With a wrong token it gets an error, and keeps them too.
 func TestKairosJavaClientWithToken(t *testing.T) {
 	process.SkipShort(t)
 	t.Parallel()
@@ -51,8 +50,9 @@ func TestKairosJavaClientWithToken(t *testing.T) {
 	}
 }
 
-// refusals fails the test unless a server has refused this many senders, by stream and reason
-// as in the labels of a metric. A client may know that it is refused before that is counted.
+// refusals fails the test unless a server has refused the wanted numbers of senders, by
+// stream and reason as in the labels of a metric. A client may get its refusal before the
+// server counts it.
 func refusals(t *testing.T, s *process.Server, want map[string]float64) {
 	t.Helper()
 	for counter, n := range want {
@@ -68,9 +68,9 @@ func refusals(t *testing.T, s *process.Server, want map[string]float64) {
 	}
 }
 
-// TestTelegrafWithToken: Telegraf's output for OpenTSDB shows a token that stands in its URL,
-// and everything is stored. Without one, or with another one, each request is answered 401,
-// which Telegraf writes to its log.
+// TestTelegrafWithToken: Telegraf's output for OpenTSDB sends the token in its URL, and all
+// points are stored. Without a token, or with a wrong one, each request is answered 401,
+// which Telegraf logs.
 func TestTelegrafWithToken(t *testing.T) {
 	process.SkipShort(t)
 	t.Parallel()
@@ -114,9 +114,9 @@ func TestTelegrafWithToken(t *testing.T) {
 	s.Stop(t)
 }
 
-// TestTelegrafWithCertificate: Telegraf's output for Graphite shows a certificate, or is known
-// by its address. Without one that a rule is for, its connection is closed, which it notices
-// with the next flush. Nothing is ever written to it: it would take that for a fault.
+// TestTelegrafWithCertificate: Telegraf's output for Graphite is identified by its certificate
+// or its address. If no rule applies to it, its connection is closed, which it notices at the
+// next flush. The server never writes to it, because Telegraf would treat that as an error.
 func TestTelegrafWithCertificate(t *testing.T) {
 	process.SkipShort(t)
 	t.Parallel()

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// A wire is one connection to a server, on which a test says each byte.
+// A wire is one connection to a server, on which a test determines each byte.
 type wire struct {
 	t    *testing.T
 	conn *net.TCPConn
@@ -83,7 +83,7 @@ func (w *wire) ask(method, path, body string, headers ...string) reply {
 	return w.answer(method)
 }
 
-// want asks and compares the status.
+// want sends a request and checks the status.
 func (w *wire) want(status int, method, path, body string, headers ...string) reply {
 	w.t.Helper()
 	r := w.ask(method, path, body, headers...)
@@ -93,8 +93,8 @@ func (w *wire) want(status int, method, path, body string, headers ...string) re
 	return r
 }
 
-// closed reports whether the server has closed the connection, and wants that
-// it sent nothing before.
+// closed reports whether the server has closed the connection without sending
+// anything.
 func (w *wire) closed() bool {
 	w.t.Helper()
 	_, err := w.in.ReadByte()

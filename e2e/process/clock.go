@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// A Clock is the wall clock of servers that Start starts; time that passes is
-// measured by the machine as ever. It is a file that the processes have mapped, so that
-// a change is seen at once.
+// A Clock is the wall clock of servers that its Start starts. Monotonic time remains
+// that of the machine. The clock is a file that the processes map, so that a change
+// takes effect at once.
 type Clock struct{ path string }
 
 // NewClock returns a clock that agrees with the machine's.
@@ -30,7 +30,7 @@ func NewClock(t *testing.T) *Clock {
 	return c
 }
 
-// Set makes the clock differ from the machine's from now on.
+// Set sets how far the clock is ahead of the machine's.
 func (c *Clock) Set(t *testing.T, ahead time.Duration) {
 	t.Helper()
 	f, err := os.OpenFile(c.path, os.O_WRONLY, 0)
@@ -43,7 +43,7 @@ func (c *Clock) Set(t *testing.T, ahead time.Duration) {
 	}
 }
 
-// Start does what the function Start does, with a varve that has this clock.
+// Start is like the function Start, with a varve that has this clock.
 func (c *Clock) Start(t *testing.T, dir string, flags ...string) *Server {
 	t.Helper()
 	path, err := clocked()
@@ -60,8 +60,8 @@ var timeOverlay string
 var mainOverlay string
 
 // clocked builds varve with a time.Now that a file sets, once, and returns its path.
-// The product has no such thing: files of the standard library and of the command are
-// laid over for this build, so that all that varve consists of has the clock.
+// The released program cannot do this: for this build, an overlay replaces files of
+// the standard library and of the command, so that all code of varve uses the clock.
 var clocked = sync.OnceValues(func() (string, error) {
 	dir := filepath.Join(built, "clocked")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -80,7 +80,8 @@ var clocked = sync.OnceValues(func() (string, error) {
 	return binary, nil
 })
 
-// layOver writes what is laid over into dir, and returns the list of it for go build.
+// layOver writes the overlay's files into dir, and returns the list of them for go
+// build.
 func layOver(dir string) (string, error) {
 	out, err := exec.Command("go", "list", "-f", "{{.Dir}}", "time", "varve/cmd/varve").Output()
 	if err != nil {

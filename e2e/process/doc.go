@@ -1,4 +1,4 @@
-// Package process builds varve and runs it for tests: as a process that is
-// started, asked over its ports, read in its log, and ended in every way a
-// process ends. Nothing that it starts outlives the test binary.
+// Package process builds varve and runs it for tests. It starts the process,
+// sends requests to its ports, reads its log, and ends it in every way in which
+// a process can end. No process that it starts outlives the test binary.
 package process

@@ -10,7 +10,7 @@ import (
 
 // Documented returns the configuration of a client from docs/clients.md or
 // docs/graphite.md, the block whose fence has a name, with the ports of s in place of
-// the default ones. root is the directory that docs/ is in.
+// the default ones. root is the parent directory of docs/.
 func (s *Server) Documented(t *testing.T, root, name string) string {
 	t.Helper()
 	block := regexp.MustCompile("(?ms)^```" + regexp.QuoteMeta(name) + "\n(.*?)^```")

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// killGroup makes c the head of a process group, and its cancellation kill the
-// whole group.
+// killGroup makes c the leader of a process group. If c is cancelled, the whole
+// group is killed.
 func killGroup(c *exec.Cmd) {
 	if c.SysProcAttr == nil {
 		c.SysProcAttr = &syscall.SysProcAttr{}

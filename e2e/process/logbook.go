@@ -7,14 +7,15 @@ import (
 	"sync"
 )
 
-// A Logbook takes the standard error of a server and follows what the log says.
+// A Logbook reads the standard error of a server and evaluates the lines of its
+// log.
 type Logbook struct {
 	mu      sync.Mutex
 	partial []byte
 	lines   []string // the last ones
 	counts  map[string]int
 	watches map[string][]chan struct{}
-	faults  []string // warnings, errors, and what is no log line at all
+	faults  []string // warnings, errors, and lines that are not in the form of the log
 }
 
 // keptLines bounds the lines that are kept for the report of a failure.
@@ -24,7 +25,7 @@ func newLogbook() *Logbook {
 	return &Logbook{counts: make(map[string]int), watches: make(map[string][]chan struct{})}
 }
 
-// Write takes a piece of the log.
+// Write reads a piece of the log.
 func (l *Logbook) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -16,11 +16,11 @@ var binaryFlag = flag.String("e2e.binary", "", "varve to test instead of one bui
 // Binary is the varve that all tests run. Main sets it.
 var Binary string
 
-// built is where what Main builds is put.
+// built is the directory of the binaries that Main builds.
 var built string
 
 // Main builds varve, runs the tests of a package and returns the exit status.
-// Goroutines that are left over are a failure.
+// It fails if goroutines are left over.
 func Main(m *testing.M) int {
 	flag.Parse()
 	dir, err := os.MkdirTemp("", "varve-e2e")

@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// EndWithTest makes the kernel kill c should the test process end without
-// cleaning up, for example at its time limit.
+// EndWithTest makes the kernel kill c if the test process ends without cleaning
+// up, for example at its time limit.
 func EndWithTest(c *exec.Cmd) {
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }

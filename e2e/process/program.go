@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Command prepares a program that is killed, with what it started, when ctx
-// ends or the test binary does.
+// Command prepares a program. It is killed, with the processes that it has
+// started, when ctx or the test binary ends.
 func Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, name, args...)
 	EndWithTest(c)
@@ -32,10 +32,10 @@ var provided struct {
 	runs map[string]func() (string, error)
 }
 
-// Provide runs a script of scripts/ that makes clients available, once, and
-// returns what it prints. Where it fails the test is skipped, loudly: what says
-// which clients are missing, and the script why. root is the directory that
-// scripts/ is in.
+// Provide runs a script of scripts/ that installs clients, once, and returns
+// its output. If the script fails, the test is skipped with a message: what
+// names the missing clients, and the script gives the reason. root is the
+// parent directory of scripts/.
 func Provide(t *testing.T, what, root, script string) string {
 	t.Helper()
 	provided.Lock()

@@ -10,7 +10,7 @@ import (
 	"varve/internal/server/tlstest"
 )
 
-// A Secured server speaks TLS and asks senders who they are.
+// A Secured server uses TLS and authenticates senders.
 type Secured struct {
 	*Server
 	CA    *tlstest.Authority
@@ -18,8 +18,8 @@ type Secured struct {
 	Token string // with the role admin
 }
 
-// StartSecured starts a server that speaks TLS on all streams and knows one token, which
-// Client shows. rules are those of senders without a token.
+// StartSecured starts a server that uses TLS on all streams and has one token, which
+// Client sends. rules apply to senders without a token.
 func StartSecured(t *testing.T, dir string, rules string, flags ...string) *Secured {
 	t.Helper()
 	s := &Secured{CA: tlstest.NewAuthority(t), Files: t.TempDir()}
@@ -34,7 +34,7 @@ func StartSecured(t *testing.T, dir string, rules string, flags ...string) *Secu
 	return s
 }
 
-// Show makes Client show a token with each request.
+// Show makes Client send a token with each request.
 func (s *Server) Show(token string) {
 	s.Client.Transport = bearer{s.Client.Transport.(*http.Transport), token}
 }
@@ -45,15 +45,15 @@ func (s *Server) OfTenant(name string) *Server {
 }
 
 // Afresh returns s with a client of its own that makes a connection for each request. Closing the
-// idle connections of Client after each request would not do: it also closes one on which another
-// goroutine is about to send.
+// idle connections of Client after each request would not suffice: that also closes a connection
+// on which another goroutine is about to send.
 func (s *Secured) Afresh() *Server {
 	transport := s.Client.Transport.(bearer).Transport.Clone()
 	transport.DisableKeepAlives = true
 	return &Server{Scheme: s.Scheme, HTTP: s.HTTP, Client: &http.Client{Timeout: AnswerWithin, Transport: bearer{transport, s.Token}}}
 }
 
-// NewCertificate puts another certificate of the server into its file.
+// NewCertificate replaces the server's certificate in its file.
 func (s *Secured) NewCertificate(t *testing.T) {
 	t.Helper()
 	cert, key := s.CA.Issue("server")
@@ -65,7 +65,8 @@ func (s *Secured) DialTelnet(common string) (*tls.Conn, error) {
 	return tls.Dial("tcp", s.Telnet, s.CA.Client(common))
 }
 
-// Token makes a token by the command, and returns what its sender shows.
+// Token creates a token with the command, and returns the text that its sender
+// must send.
 func Token(t *testing.T, file, name, role string) string {
 	t.Helper()
 	c := Command(t.Context(), Binary, "token", "create", name, "--role", role, "--auth-token-file="+file, "--audit-file=none")
@@ -77,7 +78,7 @@ func Token(t *testing.T, file, name, role string) string {
 	return strings.TrimSpace(string(shown))
 }
 
-// bearer shows a token with each request.
+// bearer sends a token with each request.
 type bearer struct {
 	*http.Transport
 	token string

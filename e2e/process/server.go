@@ -24,14 +24,14 @@ import (
 )
 
 const (
-	readyWithin   = time.Minute      // what a start may take, replay included, on a busy machine
+	readyWithin   = time.Minute      // time limit of a start, including replay, on a busy machine
 	stopWithin    = 30 * time.Second // three times what the server promises for SIGTERM
-	visibleWithin = time.Minute      // what telnet input may take until queries see it, on a busy machine
+	visibleWithin = time.Minute      // time limit until queries see telnet input, on a busy machine
 )
 
 const (
-	AnswerWithin = 30 * time.Second     // what one request may take
-	PollEvery    = 2 * time.Millisecond // between two looks at something that will change
+	AnswerWithin = 30 * time.Second     // time limit of one request
+	PollEvery    = 2 * time.Millisecond // interval between checks of something that will change
 )
 
 // A Server is a process that runs varve serve, with HTTP and telnet on free
@@ -113,8 +113,8 @@ func launch(t *testing.T, p program, dir string, flags []string) *Server {
 	return s
 }
 
-// Environment is that of the test binary without variables of Varve: those
-// would be taken as settings, or refused.
+// Environment is the environment of the test binary without variables of Varve,
+// which would be read as settings, or refused.
 func Environment() []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "VARVE_") })
 }
@@ -125,7 +125,8 @@ func Start(t *testing.T, dir string, flags ...string) *Server {
 	return start(t, program{path: Binary}, dir, flags)
 }
 
-// StartWithFiles is Start for a server that may have so many files and connections open.
+// StartWithFiles is Start for a server that may have at most files files and connections
+// open.
 func StartWithFiles(t *testing.T, files int, dir string, flags ...string) *Server {
 	t.Helper()
 	script := filepath.Join(t.TempDir(), "varve")
@@ -165,7 +166,7 @@ func (s *Server) find(t *testing.T, expr string) string {
 	return m[1]
 }
 
-// Carbon returns the address for what senders of Graphite send: lines or pickles.
+// Carbon returns the address for Graphite's lines or pickles.
 func (s *Server) Carbon(t *testing.T, what string) string {
 	t.Helper()
 	return s.find(t, `(?m)^ +carbon +(\S+) \(`+what+`(?:, TLS)?\)$`)
@@ -182,7 +183,8 @@ func (s *Server) Kill() {
 	s.Client.CloseIdleConnections()
 }
 
-// Stop sends SIGTERM and wants an exit with status 0 within the promised time.
+// Stop sends SIGTERM, and fails the test unless the server exits with status 0
+// within the promised time.
 func (s *Server) Stop(t *testing.T) time.Duration {
 	t.Helper()
 	took, err := s.Terminate()
@@ -192,7 +194,7 @@ func (s *Server) Stop(t *testing.T) time.Duration {
 	return took
 }
 
-// Terminate does what Stop does, for any goroutine.
+// Terminate is Stop for any goroutine: it returns an error.
 func (s *Server) Terminate() (time.Duration, error) {
 	s.Ending.Store(true)
 	defer s.Client.CloseIdleConnections()
@@ -232,7 +234,7 @@ func (s *Server) Send(request *http.Request) (int, []byte, error) {
 	return response.StatusCode, answer, err
 }
 
-// A StatusError is an answer with another status than the one wanted.
+// A StatusError is an answer with an unexpected status.
 type StatusError struct {
 	Request   string
 	Got, Want int
@@ -243,7 +245,8 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("%s: status %d, want %d: %.500s", e.Request, e.Got, e.Want, e.Body)
 }
 
-// Want sends a request that has to be answered with a status.
+// Want sends a request, and returns an error unless the answer has the given
+// status.
 func (s *Server) Want(ctx context.Context, status int, method, path, body string) ([]byte, error) {
 	got, answer, err := s.Do(ctx, method, path, body)
 	if err == nil && got != status {
@@ -324,7 +327,7 @@ func (s *Server) Metrics(ctx context.Context) (Metrics, error) {
 	return m, nil
 }
 
-// Sum adds what name is over all labels.
+// Sum adds the values of a metric over all labels.
 func (m Metrics) Sum(name string) (sum float64) {
 	for labelled, v := range m {
 		if base, _, _ := strings.Cut(labelled, "{"); base == name {
@@ -334,7 +337,8 @@ func (m Metrics) Sum(name string) (sum float64) {
 	return sum
 }
 
-// Fault names a metric that says that something went wrong inside the server.
+// Fault returns an error that names a metric that shows an internal fault of
+// the server.
 func (m Metrics) Fault() error {
 	for _, name := range []string{
 		"varve_wal_failures_total", "varve_store_checkpoint_failures_total", "varve_store_merge_failures_total",
@@ -352,7 +356,7 @@ func (s *Server) Dial(ctx context.Context) (net.Conn, error) {
 	return (&net.Dialer{Timeout: AnswerWithin}).DialContext(ctx, "tcp", s.Telnet)
 }
 
-// Until asks done again and again until it is true.
+// Until calls done repeatedly until it returns true.
 func Until(ctx context.Context, what string, done func() (bool, error)) error {
 	for limit := time.Now().Add(visibleWithin); ; time.Sleep(PollEvery) {
 		ok, err := done()
