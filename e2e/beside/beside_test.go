@@ -21,7 +21,7 @@ const (
 
 var loaded = []string{"load.a", "load.b", "load.c"}
 
-// valueOf is the only value that a point of the load can have.
+// valueOf returns the only value that a point of the load can have.
 func valueOf(s series, ms int64) int64 {
 	v := ms*31 + int64(len(s.metric))
 	for _, c := range s.metric + s.host {
@@ -30,7 +30,7 @@ func valueOf(s series, ms int64) int64 {
 	return v % 1_000_000_007
 }
 
-// A load is what was sent while both were written to.
+// A load has the points that were sent to both servers.
 type load struct {
 	mu   sync.Mutex
 	sent content // and acknowledged
@@ -61,8 +61,8 @@ func (l *load) owned() content {
 	return c
 }
 
-// TestBeside: under load of both, each finds all that either was sent, and what
-// either deleted is gone for both.
+// TestBeside: under load, each server finds all points that were sent to
+// either, and points that either has deleted are gone for both.
 func TestBeside(t *testing.T) {
 	varve, kairos := startBoth(t)
 	l := &load{sent: content{}, own: content{}}
@@ -76,7 +76,7 @@ func TestBeside(t *testing.T) {
 		running.Go(func() {
 			for round := int64(0); ctx.Err() == nil; round++ {
 				c := batch(now, lane, round)
-				// The end of the load must not leave open what was stored.
+				// The end of the load must not leave writes unacknowledged.
 				if err := n.write(context.WithoutCancel(ctx), c); err != nil {
 					t.Error(err)
 					return
@@ -125,7 +125,8 @@ func TestBeside(t *testing.T) {
 	}
 }
 
-// batch makes the points of a round. Times are of one lane each, series of all.
+// batch returns the points of a round. Each lane has times of its own; all
+// lanes share the series.
 func batch(now, lane, round int64) content {
 	c := content{}
 	for i, metric := range loaded {
@@ -147,8 +148,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// look reads everything. Nothing is there that was not sent, and Varve shows
-// what it acknowledged before.
+// look reads all points. It fails if there is a point that was not sent, or if
+// Varve lacks a point that it had acknowledged.
 func (l *load) look(ctx context.Context, n *node, promised bool) error {
 	before := l.owned()
 	got, err := n.read(ctx, "{}", loaded...)
@@ -175,8 +176,8 @@ func (l *load) look(ctx context.Context, n *node, promised bool) error {
 	return nil
 }
 
-// deletes lets one delete what both have written, in parts and then the whole
-// metric. After that both write again.
+// deletes makes one server delete points that both have written, in parts and
+// then the whole metric. After that both write again.
 func deletes(t *testing.T, deleter, kairos, varve *node) {
 	metric := "gone." + deleter.name
 	now := time.Now().UnixMilli()
@@ -228,7 +229,7 @@ func deletes(t *testing.T, deleter, kairos, varve *node) {
 	clear(want)
 	both("the metric deleted")
 
-	// KairosDB believes in index rows that it wrote, even after it deleted them
+	// KairosDB remembers index rows as written even after it has deleted them
 	// itself. Varve writes them again.
 	time.Sleep(3 * time.Second)
 	write(varve, a, now+10)

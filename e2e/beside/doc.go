@@ -4,10 +4,10 @@
 //
 //	scripts/cassandra.sh with go test ./e2e/beside -v -beside.load=5m
 //
-// Writers send to both, to the same series, while readers compare what both
-// answer with what was sent, and others delete. The value of a point follows
-// from its series and time, so that an answer with anything else in it was
-// invented.
+// Writers send to both, to the same series, while readers compare the answers
+// of both with the sent points, and other clients delete. The value of a point
+// is computed from its series and time, so any other value in an answer is
+// wrong.
 //
 // Random questions about such a keyspace are in package differential.
 package beside

@@ -24,13 +24,13 @@ type node struct {
 	client *http.Client
 }
 
-// A series is what points are told apart by, beside their time.
+// A series identifies a point together with its time.
 type series struct{ metric, host string }
 
 // points are values by time in milliseconds.
 type points map[int64]int64
 
-// A content is all that an answer, or a ledger, holds.
+// A content has all points of an answer or of a ledger.
 type content map[series]points
 
 func (c content) add(s series, ms, value int64) {
@@ -47,7 +47,7 @@ func (c content) len() (n int) {
 	return n
 }
 
-// differs tells how c differs from what is wanted.
+// differs describes how c differs from want.
 func (c content) differs(want content) string {
 	for s, times := range want {
 		for ms, value := range times {
@@ -140,11 +140,12 @@ func (n *node) read(ctx context.Context, tags string, metrics ...string) (conten
 	return c, nil
 }
 
-// seenWithin is how long it may take until one sees what was sent to the other:
-// Varve's linger, KairosDB's queue, and what Varve believes of finished rows.
+// seenWithin is how long one server may take to see points that were sent to
+// the other: Varve's linger, KairosDB's queue, and Varve's cache of finished
+// rows.
 const seenWithin = 30 * time.Second
 
-// await waits until the node has exactly what is wanted of metrics.
+// await waits until the node has exactly the wanted points of metrics.
 func (n *node) await(t *testing.T, what string, want content, metrics ...string) {
 	t.Helper()
 	began := time.Now()
@@ -166,7 +167,7 @@ func (n *node) await(t *testing.T, what string, want content, metrics ...string)
 	}
 }
 
-// startBoth starts KairosDB and Varve on a new keyspace that KairosDB makes.
+// startBoth starts KairosDB and Varve on a new keyspace that KairosDB creates.
 func startBoth(t *testing.T) (varve, kairos *node) {
 	process.SkipShort(t)
 	address := originals.Cassandra(t)
@@ -186,7 +187,8 @@ func startBoth(t *testing.T) (varve, kairos *node) {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}}
 	t.Cleanup(client.CloseIdleConnections)
 	varve, kairos = &node{"Varve", "http://" + s.HTTP, client}, &node{"KairosDB", k.URL, client}
-	// Varve takes points at once, and answers when the keyspace is open.
+	// Varve accepts points at once, and answers queries when the keyspace is
+	// open.
 	err := process.Until(t.Context(), "Varve opens the keyspace", func() (bool, error) {
 		_, err := varve.read(t.Context(), "{}", "none")
 		return err == nil, nil

@@ -9,7 +9,7 @@ import (
 	"varve/internal/originals"
 )
 
-// skew is by how much clocks differ and jump.
+// skew is the amount by which clocks differ and jump.
 const skew = 40 * time.Second
 
 // TestRingOfClocks: the clocks of nodes differ from each other and from those of
@@ -42,10 +42,10 @@ func TestRingOfClocks(t *testing.T) {
 	})
 }
 
-// between: a server whose clock is right and one that is ahead write the same series.
-// Deletes are those of the one that is ahead: what it wrote in the last 40 s is later,
-// by the clocks, than a delete of the other one. No row that they make or remove
-// is hidden from either.
+// between: a server whose clock is right and a server whose clock is ahead write the
+// same series. Only the latter deletes, because a delete of the other would be
+// earlier, by the clocks, than what it wrote in the last 40 s. No row that they create
+// or remove is hidden from either.
 func (p *place) between(t *testing.T, seed uint64, clock *process.Clock) {
 	clock.Set(t, skew)
 	flags := []string{
@@ -74,8 +74,8 @@ func (p *place) between(t *testing.T, seed uint64, clock *process.Clock) {
 	p.verify(t, []*ledger{l}, right, ahead)
 }
 
-// jumps: the clock of a server jumps to and fro while clients write, ask and delete,
-// and while a task rolls up what they write.
+// jumps: the clock of a server jumps back and forth while clients write, query and
+// delete, and while a task rolls up their points.
 func (p *place) jumps(t *testing.T, seed uint64) {
 	v := p.start(t, t.TempDir(), "--tune=rollups.retry_interval=1s", "--rollups-late-horizon=6h")
 	connected(t, v)
@@ -89,7 +89,7 @@ func (p *place) jumps(t *testing.T, seed uint64) {
 		p.clock.Set(t, ahead)
 		x.during(fmt.Sprintf("%d: clock %v ahead", i, ahead), func() {
 			for range 2 {
-				// What was written before the jump, and some of what was written after it.
+				// The points written before the jump, and some of those written after it.
 				from := l.all().to
 				await(t, time.Minute, "points", func() error { return written(l, from+12*blockMax) })
 				s := span{deleted, (deleted + (l.all().to-10*blockMax-deleted)*2/3) / l.series * l.series}

@@ -12,8 +12,8 @@ import (
 )
 
 // TestRingOfDatacenters: three nodes in one data centre, east, one in another, west, and
-// a varve in each, which write the same series. Either data centre goes away under
-// load: the other one serves as if nothing were.
+// a varve in each, which write the same series. Either data centre goes down under
+// load, and clients of the other one notice nothing.
 func TestRingOfDatacenters(t *testing.T) {
 	if !*ringFlag {
 		t.Skip("*** SKIPPED: a ring of four Cassandra nodes in two data centres; run `make test-cluster`, or this package with -cluster ***")
@@ -37,8 +37,8 @@ func TestRingOfDatacenters(t *testing.T) {
 type site struct {
 	*place
 	server *process.Server
-	load   *load // of a metric that is written at this site alone
-	exact  bool  // a question finds all that was acknowledged before
+	load   *load // load on a metric that only this site writes
+	exact  bool  // a query finds all points that were acknowledged before
 }
 
 func (a *site) begin(t *testing.T, seed uint64, metric string) {
@@ -51,7 +51,7 @@ func (a *site) begin(t *testing.T, seed uint64, metric string) {
 	a.load = startPaced(t, a.server, a.ledger(metric), seed, 1, readers, slow)
 }
 
-// quiet wants that clients of this site noticed nothing.
+// quiet fails the test if clients of this site have noticed anything.
 func (a *site) quiet(t *testing.T, what string, met tally) {
 	t.Helper()
 	if a.exact {
@@ -61,8 +61,8 @@ func (a *site) quiet(t *testing.T, what string, met tally) {
 	}
 }
 
-// while does something to one site and lets a time pass, in which clients of the other
-// one notice nothing, and those of this one only that questions fail.
+// while does something to one site, and then waits. Meanwhile clients of the other
+// site must notice nothing, and clients of this site only that queries fail.
 func (a *site) while(t *testing.T, what string, other *site, do func(), then time.Duration) {
 	t.Helper()
 	a.load.reset()
@@ -91,7 +91,7 @@ func datacenters(t *testing.T, seed uint64, east, west *site) {
 		comeAndGo(t, east, west)
 	}
 
-	// Each deletes what both wrote, while both write.
+	// Each site deletes points that both wrote, while both write.
 	for i, a := range []*site{east, west, east, west} {
 		s := span{i * eraPoints, (i + 1) * eraPoints}
 		if shared.all().to < s.to {
@@ -112,7 +112,7 @@ func datacenters(t *testing.T, seed uint64, east, west *site) {
 	compareSites(t, ledgers, east, west)
 }
 
-// comeAndGo does the rest to each data centre.
+// comeAndGo does all other things to each data centre.
 func comeAndGo(t *testing.T, east, west *site) {
 	e, w := east.nodes.Nodes, west.nodes.Nodes[0]
 	west.while(t, "west paused", east, w.Pause, 10*time.Second)
@@ -127,10 +127,11 @@ func comeAndGo(t *testing.T, east, west *site) {
 	connected(t, east.server)
 }
 
-// compareSites reads everything back through each data centre. First as it is: what a
-// node that was killed had taken and not passed on to the other data centre, Cassandra
-// brings there with a repair only. Then all replicas are asked, which repairs what is
-// read, and then each data centre alone has all.
+// compareSites reads all points through each data centre, three times. First with the
+// usual consistency: writes that a killed node had accepted but not passed on to the
+// other data centre arrive there only by a repair of Cassandra. Then from all
+// replicas, which repairs the rows that are read. After that, each data centre alone
+// must have all points.
 func compareSites(t *testing.T, ledgers []*ledger, sites ...*site) {
 	t.Helper()
 	for _, a := range sites {
@@ -146,8 +147,8 @@ func compareSites(t *testing.T, ledgers []*ledger, sites ...*site) {
 	}
 }
 
-// refused wants that a delete is refused while a data centre is away, and that nothing
-// was deleted then.
+// refused checks that a delete is refused while a data centre is down, and deletes
+// nothing.
 func refused(t *testing.T, l *ledger, servers ...*process.Server) {
 	t.Helper()
 	s := span{0, eraPoints}
@@ -166,7 +167,7 @@ func refused(t *testing.T, l *ledger, servers ...*process.Server) {
 	l.mu.Unlock()
 }
 
-// handedOver waits until all that was acknowledged is in Cassandra.
+// handedOver waits until all acknowledged points are in Cassandra.
 func handedOver(t *testing.T, servers ...*process.Server) {
 	t.Helper()
 	for _, v := range servers {
@@ -183,7 +184,7 @@ func onAll(nodes []*originals.Node, do func(*originals.Node)) {
 	}
 }
 
-// pass lets a time pass, in which clients go on.
+// pass waits while clients continue.
 func pass(t *testing.T, d time.Duration) {
 	select {
 	case <-time.After(d):

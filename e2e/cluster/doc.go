@@ -1,7 +1,7 @@
-// Package cluster proves Varve over Apache Cassandra from outside: real varve
-// processes over real Cassandra nodes, which are killed, paused and started
-// again while clients write and ask. docs/reliability.md says what each test
-// shows and what it printed last.
+// Package cluster tests Varve over Apache Cassandra from outside: real varve
+// processes over real Cassandra nodes, which are killed, paused and restarted
+// while clients write and query. docs/reliability.md says what each test shows,
+// and its latest results.
 //
 //	ledger       what clients know of the points of one metric
 //	load         clients that write and ask, and keep a ledger

@@ -19,14 +19,14 @@ type fate uint8
 
 const (
 	unsent fate = iota
-	open        // sent or being deleted, and not acknowledged: there or not
+	open        // sent or being deleted, and not acknowledged: it may exist or not
 	stored      // acknowledged
 	erased      // its deletion was acknowledged
 )
 
 const (
 	stepMS    = 2000 // between two points of a series
-	eraPoints = 700  // points after which all series of a metric are new ones
+	eraPoints = 700  // number of points after which all series of a metric are replaced by new ones
 )
 
 // A ledger has the points of one metric in the order of their numbers. Point n
@@ -72,7 +72,7 @@ func (l *ledger) body(s span) string {
 	return "[" + b.String()[1:] + "]"
 }
 
-// next reserves the numbers of n new points, which are sent from now on.
+// next reserves the numbers of n new points, which count as sent from now on.
 func (l *ledger) next(n int) span {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,7 +91,7 @@ func (l *ledger) set(s span, f fate) {
 	}
 }
 
-// post sends points and notes whether they were acknowledged.
+// post sends points and records whether they were acknowledged.
 func (l *ledger) post(ctx context.Context, s *process.Server, numbers span) error {
 	_, err := s.Want(ctx, http.StatusNoContent, "POST", "/api/v1/datapoints", l.body(numbers))
 	if err == nil {
@@ -122,28 +122,28 @@ func (l *ledger) count(f fate) (n int) {
 	return n
 }
 
-// all are all numbers, in whole steps of time.
+// all returns all numbers, in whole steps of time.
 func (l *ledger) all() span {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return span{0, len(l.points)}
 }
 
-// A findingError says that a server's answer is wrong, where other errors say
-// that there was none.
+// A findingError means that a server's answer is wrong; other errors mean that
+// there was no answer.
 type findingError struct{ err error }
 
 func (e *findingError) Error() string { return e.err.Error() }
 func (e *findingError) Unwrap() error { return e.err }
 
-// check asks for points, all at once, and compares the answer with what was
-// known before the question: no more may be missing than was open, and nothing
-// may be there that was never sent.
+// check queries points, all at once, and compares the answer with what was
+// known before the query: only points that were open may be missing, and no
+// point may exist that was never sent.
 func (l *ledger) check(ctx context.Context, s *process.Server, numbers span) error {
 	return l.ask(ctx, s, numbers, "")
 }
 
-// checkEach asks for each series with selective questions, by series and era.
+// checkEach reads each series with selective queries, by series and era.
 func (l *ledger) checkEach(ctx context.Context, s *process.Server, numbers span) error {
 	for from := numbers.from; from < numbers.to; {
 		era := from / eraPoints
@@ -183,7 +183,7 @@ func (l *ledger) ask(ctx context.Context, s *process.Server, numbers span, filte
 	return nil
 }
 
-// compare holds an answer against the fates of numbers.
+// compare compares an answer with the fates of numbers.
 func (l *ledger) compare(results []process.Result, numbers span, before []fate, asked func(n int) bool) error {
 	there := make([]bool, len(before))
 	for _, r := range results {
@@ -246,7 +246,7 @@ func (l *ledger) complain(what string, numbers []int) error {
 		l.metric, len(numbers), what, n, numbers[len(numbers)-1], n%l.series, n/eraPoints, time.UnixMilli(l.timeMS(n)).UTC().Format(time.RFC3339Nano))
 }
 
-// written is an error until n points were sent.
+// written returns an error until n points were sent.
 func written(l *ledger, n int) error {
 	if to := l.all().to; to < n {
 		return fmt.Errorf("%d points were sent, want %d", to, n)

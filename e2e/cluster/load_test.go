@@ -12,8 +12,8 @@ import (
 	"varve/e2e/process"
 )
 
-// A load is clients of one server: some that write and some that ask. All keep
-// one ledger.
+// A load is a set of clients of one server, writers and readers. They share one
+// ledger.
 type load struct {
 	t      *testing.T
 	ledger *ledger
@@ -26,7 +26,7 @@ type load struct {
 	tally tally
 }
 
-// A tally is what clients met since the last look.
+// A tally has the results of clients since the last reset.
 type tally struct {
 	writes, questions           int
 	writeErrors, questionErrors int
@@ -38,10 +38,10 @@ const (
 	quick    = 60 * time.Millisecond  // pauses of clients
 	slow     = 250 * time.Millisecond // where four nodes and two servers share the machine
 	blockMax = 60                     // points of a request
-	askMost  = 4000                   // points that a question is about
+	askMost  = 4000                   // most points of one query
 )
 
-// startLoad lets clients loose until the load is ended.
+// startLoad runs clients until the load is ended.
 func startLoad(t *testing.T, s *process.Server, l *ledger, seed uint64, writers, readers int) *load {
 	return startPaced(t, s, l, seed, writers, readers, quick)
 }
@@ -88,7 +88,7 @@ func (x *load) write(ctx context.Context, random *rand.Rand) {
 	}
 }
 
-// ask asks about the newest points or older ones.
+// ask queries the newest points or older ones.
 func (x *load) ask(ctx context.Context, random *rand.Rand) {
 	s := x.ledger.all()
 	if s.to > askMost {
@@ -123,7 +123,7 @@ func (x *load) ask(ctx context.Context, random *rand.Rand) {
 	}
 }
 
-// look tells what clients meet in a time d.
+// look returns the results of clients during d.
 func (x *load) look(what string, d time.Duration) tally {
 	x.reset()
 	select {
@@ -140,7 +140,7 @@ func (x *load) reset() {
 	x.tally = tally{}
 }
 
-// during tells what clients meet while f runs.
+// during returns the results of clients while f runs.
 func (x *load) during(what string, f func()) tally {
 	x.reset()
 	began := time.Now()
@@ -167,13 +167,13 @@ func (x *load) end() {
 	x.wg.Wait()
 }
 
-// Latencies that clients may meet while nodes come and go.
+// Highest latencies for clients while nodes go down and come back.
 const (
 	writeWithin = 2 * time.Second  // a write needs the local disk only
 	askWithin   = 10 * time.Second // several rounds, each of which may wait for a node that has just become silent
 )
 
-// quiet wants that clients noticed nothing but the stated latency.
+// quiet fails the test if clients had errors or higher latencies than these.
 func (a tally) quiet(t *testing.T, what string) {
 	t.Helper()
 	a.writesQuiet(t, what)

@@ -13,7 +13,7 @@ import (
 	"varve/internal/originals"
 )
 
-// seed returns the seed of a test, and tells it.
+// seed returns the seed of a test, and logs it.
 func seed(t *testing.T) uint64 {
 	n := *seedFlag
 	if n == 0 {
@@ -23,16 +23,15 @@ func seed(t *testing.T) uint64 {
 	return n
 }
 
-// yaml makes nodes that may be killed all at once: what they acknowledged is
-// on disk. The dynamic snitch is on, as it is by default and in every cluster that
-// serves: it is what keeps a coordinator from asking a node that has just died, for
-// the 20 s until it is known to be down. The other tests have it off, so that each
-// read goes the same way; with one node, or none that dies, nothing else depends
-// on it.
+// yaml configures nodes that may all be killed at once: acknowledged writes are on
+// disk. The dynamic snitch is on, as by default and in production: without it, a
+// coordinator would query a node that has just died for the 20 s until the node is
+// known to be down. Other tests turn it off, so that reads always take the same
+// way; with one node, or if no node dies, nothing else depends on it.
 const yaml = "commitlog_sync: batch\ncommitlog_sync_period: 0ms\ndynamic_snitch: true"
 
-// TestOneNode: Cassandra stands still, goes away by kill -9, was never there, and
-// varve is killed meanwhile.
+// TestOneNode: Cassandra is paused, is killed with kill -9, or has never been
+// started, and varve is killed meanwhile.
 func TestOneNode(t *testing.T) {
 	if !*ringFlag {
 		t.Skip("*** SKIPPED: outages of Cassandra, four minutes; run `make test-cluster`, or this package with -cluster ***")
@@ -65,7 +64,7 @@ func TestRing(t *testing.T) {
 			}
 		}
 	}
-	// The first one must be there before the others ask it for the schema.
+	// The first node must run before the others ask it for the schema.
 	start := func() {
 		nodes.Nodes[0].Start()
 		var wg sync.WaitGroup
@@ -119,7 +118,7 @@ func (p *place) oneNode(t *testing.T, seed uint64) {
 	p.verify(t, []*ledger{l}, v)
 }
 
-// away: all nodes go and come back. Writes go on.
+// away: all nodes go down and come back. Writes continue.
 func (p *place) away(t *testing.T, seed uint64, away, back func()) {
 	v := p.start(t, t.TempDir())
 	connected(t, v)
@@ -137,8 +136,8 @@ func (p *place) away(t *testing.T, seed uint64, away, back func()) {
 	p.verify(t, []*ledger{l}, v)
 }
 
-// absent: no node has ever been there when varve starts, takes points, is killed
-// and started again, twice. The keyspace is made when they come.
+// absent: no node has ever run when varve starts, accepts points, is killed and
+// restarted, twice. The keyspace is created when the nodes start.
 func (p *place) absent(t *testing.T, seed uint64, come func()) {
 	dir := t.TempDir()
 	l := p.ledger("absent")
@@ -170,8 +169,8 @@ func (p *place) absent(t *testing.T, seed uint64, come func()) {
 	p.verify(t, []*ledger{l}, v)
 }
 
-// full: the spool reaches its bound while the nodes stand still, refuses, and
-// goes on after.
+// full: the spool reaches its bound while the nodes are paused, refuses points,
+// and accepts them again afterwards.
 func (p *place) full(t *testing.T, halt, goOn func()) {
 	v := p.start(t, t.TempDir(), "--cassandra-spool-max-bytes=1MiB", "--tune=cassandra.spool.log.segment_bytes=64KiB")
 	connected(t, v)
@@ -214,8 +213,8 @@ func (p *place) full(t *testing.T, halt, goOn func()) {
 	p.verify(t, []*ledger{l}, v)
 }
 
-// acknowledge: with acknowledge store, what is acknowledged is seen by another
-// process at once, and nothing is acknowledged while the nodes stand still.
+// acknowledge: with acknowledge: store, another process sees acknowledged
+// points at once, and no point is acknowledged while the nodes are paused.
 func (p *place) acknowledge(t *testing.T, halt, goOn func()) {
 	v := p.start(t, t.TempDir(), "--cassandra-spool-acknowledge=store", "--tune=cassandra.spool.acknowledge_timeout=3s")
 	other := p.start(t, t.TempDir(), "--tune=cassandra.read.chunk_cache_age=0s")
@@ -230,7 +229,7 @@ func (p *place) acknowledge(t *testing.T, halt, goOn func()) {
 			t.Fatal(err)
 		}
 		slowest = max(slowest, time.Since(began))
-		// The other process may know for a second which series there are.
+		// The other process may use its cached list of series for a second.
 		if err := l.check(t.Context(), other, s); err != nil {
 			time.Sleep(1100 * time.Millisecond)
 			if err := l.check(t.Context(), other, s); err != nil {

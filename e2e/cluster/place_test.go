@@ -21,12 +21,12 @@ type place struct {
 	keyspace string
 	replicas int // of each partition, 0 is all nodes
 
-	replication string         // of the keyspace, where replicas does not say it
+	replication string         // of the keyspace, if replicas cannot express it
 	more        []string       // flags of all processes, after all others
 	clock       *process.Clock // of all processes; nil: the machine's
 }
 
-// flags are those of all processes. Samples linger for a short time only, so
+// flags returns the flags of all processes. Samples linger only briefly, so
 // that Cassandra is busy.
 func (p *place) flags(more ...string) []string {
 	replicas := p.replicas
@@ -49,7 +49,8 @@ func (p *place) flags(more ...string) []string {
 	return append(flags, more...)
 }
 
-// start starts a process. It is ready whether Cassandra is there or not.
+// start starts a process. The process becomes ready whether Cassandra runs or
+// not.
 func (p *place) start(t *testing.T, dir string, more ...string) *process.Server {
 	t.Helper()
 	if p.clock != nil {
@@ -58,14 +59,13 @@ func (p *place) start(t *testing.T, dir string, more ...string) *process.Server 
 	return process.Start(t, dir, p.flags(more...)...)
 }
 
-// ledger makes a ledger of points of the last hours: rows that are finished,
-// and those of now.
+// ledger returns a ledger of points of the last hours: in finished rows and in
+// current rows.
 func (p *place) ledger(metric string) *ledger {
 	return &ledger{metric: metric, series: 7, firstMS: time.Now().Add(-3*time.Hour).UnixMilli() / stepMS * stepMS}
 }
 
-// verify waits until all is in Cassandra and asks a process that has not been
-// there before.
+// verify waits until all points are in Cassandra, and queries a new process.
 func (p *place) verify(t *testing.T, ledgers []*ledger, writers ...*process.Server) {
 	t.Helper()
 	for _, s := range writers {
@@ -82,7 +82,7 @@ func (p *place) verify(t *testing.T, ledgers []*ledger, writers ...*process.Serv
 	p.readBack(t, ledgers)
 }
 
-// readBack asks a process that has not been there before, with flags of its own.
+// readBack queries a new process, which has the flags in more.
 func (p *place) readBack(t *testing.T, ledgers []*ledger, more ...string) {
 	t.Helper()
 	fresh := p.start(t, t.TempDir(), more...)
@@ -106,7 +106,7 @@ func (p *place) readBack(t *testing.T, ledgers []*ledger, more ...string) {
 	}
 }
 
-// drained waits until a process has nothing left to hand over.
+// drained waits until the spool of a process is empty.
 func (p *place) drained(t *testing.T, s *process.Server, limit time.Duration) {
 	t.Helper()
 	began := time.Now()
@@ -122,7 +122,7 @@ func (p *place) drained(t *testing.T, s *process.Server, limit time.Duration) {
 	}
 }
 
-// connected waits until questions are answered.
+// connected waits until queries are answered.
 func connected(t *testing.T, s *process.Server) {
 	t.Helper()
 	await(t, 2*time.Minute, "Cassandra reached", func() error {
@@ -133,7 +133,7 @@ func connected(t *testing.T, s *process.Server) {
 	})
 }
 
-// A state is what a process says about Cassandra.
+// A state is a process's report about Cassandra.
 type state struct {
 	Refusing, Degraded string
 	Refused            []struct{ Reason, Last string } // samples that were dropped
@@ -151,8 +151,8 @@ func stateOf(t *testing.T, s *process.Server) (now state) {
 	return now
 }
 
-// wantDegraded wants that a process says why Cassandra takes nothing, since when
-// and how much waits, and that it still counts as healthy or not.
+// wantDegraded checks that a process reports why Cassandra accepts nothing,
+// since when, and how much waits, and that its health status is the given one.
 func wantDegraded(t *testing.T, s *process.Server, health int) {
 	t.Helper()
 	await(t, time.Minute, "the outage told", func() error {
@@ -175,9 +175,9 @@ func wantDegraded(t *testing.T, s *process.Server, health int) {
 	}
 }
 
-// While no node answers a question waits for outage_grace, 2 s, from the beginning
-// of that, which is noticed after stall_after, 1 s, and the probes that follow;
-// then it fails at once.
+// While no node answers, a query waits for outage_grace (2 s) from the beginning
+// of the outage, which is noticed after stall_after (1 s) and the probes that
+// follow. After that, queries fail at once.
 const (
 	failsWithin     = 5 * time.Second
 	failsAtOnce     = time.Second
@@ -185,8 +185,8 @@ const (
 	questionsAtOnce = 5
 )
 
-// wantQuestionsFail wants that questions are answered 503 soon, and that who asks
-// for what there is gets the time and the cause.
+// wantQuestionsFail checks that queries are soon answered 503, and that a query
+// for partial answers gets the time and the cause.
 func wantQuestionsFail(t *testing.T, s *process.Server, l *ledger) {
 	t.Helper()
 	limit := failsWithin
@@ -210,7 +210,7 @@ func wantQuestionsFail(t *testing.T, s *process.Server, l *ledger) {
 	t.Logf("what there is: %.300s", answer)
 }
 
-// await asks until there is no error.
+// await calls ask until it returns no error.
 func await(t *testing.T, limit time.Duration, what string, ask func() error) {
 	t.Helper()
 	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
@@ -224,7 +224,7 @@ func await(t *testing.T, limit time.Duration, what string, ask func() error) {
 	}
 }
 
-// up is an error until all servers are connected to n nodes.
+// up returns an error until all servers are connected to n nodes.
 func up(t *testing.T, servers []*process.Server, n int) error {
 	t.Helper()
 	for i, s := range servers {

@@ -13,8 +13,9 @@ import (
 
 const minuteMS = 60_000
 
-// rollUp makes a task that counts the points of the first series of a ledger by minute:
-// into .rolled with the time of the minute, and into .first with that of its first point.
+// rollUp creates a task that counts the points of the first series of a ledger by minute:
+// into .rolled with the time of the minute, and into .first with the time of its first
+// point.
 func rollUp(t *testing.T, v *process.Server, l *ledger) {
 	t.Helper()
 	part := func(name string, aligned bool) string {
@@ -32,12 +33,13 @@ func countByMinute(metric string, aligned bool) string {
 		"aggregators":[{"name":"count","sampling":{"value":1,"unit":"minutes"},"align_start_time":%v}]}`, metric, aligned)
 }
 
-// whole are the minutes of a ledger of which all points were sent.
+// whole returns the range of the minutes of a ledger whose points were all
+// sent.
 func whole(l *ledger) (startMS, endMS int64) {
 	return l.firstMS / minuteMS * minuteMS, l.timeMS(l.all().to) / minuteMS * minuteMS
 }
 
-// countsOf returns the values of a metric, as text, and how many they are.
+// countsOf returns the values of a metric, as text, and their number.
 func countsOf(t *testing.T, v *process.Server, l *ledger, metric string) (string, int) {
 	t.Helper()
 	startMS, endMS := whole(l)
@@ -52,7 +54,7 @@ func countsOf(t *testing.T, v *process.Server, l *ledger, metric string) (string
 	return strings.ReplaceAll(string(text), " ", ""), len(results[0].Values)
 }
 
-// notRolledUp is an error until the results of the task are what the points say.
+// notRolledUp returns an error until the results of the task match the points.
 func notRolledUp(t *testing.T, v *process.Server, l *ledger) error {
 	t.Helper()
 	for name, aligned := range map[string]bool{"rolled": true, "first": false} {
@@ -64,7 +66,7 @@ func notRolledUp(t *testing.T, v *process.Server, l *ledger) error {
 	return nil
 }
 
-// rolledUp wants that the results of the task become what the points say.
+// rolledUp waits until the results of the task match the points.
 func rolledUp(t *testing.T, v *process.Server, l *ledger) {
 	t.Helper()
 	want, minutes := countsOf(t, v, l, countByMinute(l.metric, true))
@@ -75,8 +77,9 @@ func rolledUp(t *testing.T, v *process.Server, l *ledger) {
 	t.Logf("%d minutes rolled up", minutes)
 }
 
-// staleRollUps: queries read at ONE, and a replica lacks what was written while it was
-// away. The results of a roll-up lack nothing: no later run would add it.
+// staleRollUps: queries read at ONE, and a replica lacks the points that were written
+// while it was down. The results of a roll-up must include them, because no later run
+// would.
 func (p *place) staleRollUps(t *testing.T) {
 	a, b := p.start(t, t.TempDir()), p.start(t, t.TempDir())
 	connected(t, a)
@@ -108,7 +111,7 @@ func (p *place) staleRollUps(t *testing.T) {
 
 // rollUps: two servers whose clocks differ by twice the skew, and jump, write points of one
 // task, all of them late, and delete points and results. The server that runs the task
-// is killed, and comes back when the other one has taken the task over.
+// is killed, and restarts when the other one has taken the task over.
 func (p *place) rollUps(t *testing.T, seed uint64, early, late *process.Clock) {
 	early.Set(t, skew)
 	late.Set(t, -skew)

@@ -10,18 +10,17 @@ import (
 	"varve/e2e/process"
 )
 
-// What one process does is seen by another one within these times, after it is
-// in Cassandra.
+// Within these times after a change is in Cassandra, another process sees it.
 const (
 	lingers    = 300 * time.Millisecond
 	chunkAge   = 3 * time.Second // finished rows: cassandra.read.chunk_cache_age
 	keysAge    = time.Second     // of row keys that changed lately
-	refreshAge = 5 * time.Second // index rows that a delete elsewhere took: cassandra.write.index_refresh
+	refreshAge = 5 * time.Second // index rows that a delete elsewhere has removed: cassandra.write.index_refresh
 	slack      = 3 * time.Second // for a busy machine
 )
 
-// several: two processes write the same series and others, new ones all the time,
-// and delete; both find everything.
+// several: two processes write the same series and others, keep creating new
+// ones, and delete. Both find all points.
 func (p *place) several(t *testing.T, seed uint64) {
 	flags := []string{
 		fmt.Sprintf("--tune=cassandra.read.chunk_cache_age=%v", chunkAge),
@@ -63,7 +62,8 @@ func (p *place) several(t *testing.T, seed uint64) {
 	p.verify(t, ledgers, a, b)
 }
 
-// seen asks until the answer is right, and returns how long that took.
+// seen repeats a query until the answer is right, and returns how long that
+// took.
 func (p *place) seen(t *testing.T, limit time.Duration, ask func() error) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -80,7 +80,7 @@ func (p *place) seen(t *testing.T, limit time.Duration, ask func() error) time.D
 	}
 }
 
-// newPoints: how soon b sees what a has written.
+// newPoints measures how soon b sees points that a has written.
 func (p *place) newPoints(t *testing.T, l *ledger, a, b *process.Server) {
 	var slowest time.Duration
 	for range 8 {
@@ -98,7 +98,7 @@ func (p *place) newPoints(t *testing.T, l *ledger, a, b *process.Server) {
 	t.Logf("new points of new and old series: seen by the other process after %v at most", slowest)
 }
 
-// deletes: how soon b sees what a has deleted.
+// deletes measures how soon b sees deletes of a.
 func (p *place) deletes(t *testing.T, l *ledger, a, b *process.Server) {
 	const most = 6
 	for len(l.points) < 2*most*eraPoints { // a slow machine may have written fewer meanwhile
@@ -125,8 +125,8 @@ func (p *place) deletes(t *testing.T, l *ledger, a, b *process.Server) {
 	t.Logf("deletes: seen by the other process after %v at most", slowest)
 }
 
-// hidden: a writes into rows whose index rows b has just deleted, and never
-// again.
+// hidden: a writes once into rows whose index rows b has just deleted, and
+// never again.
 func (p *place) hidden(t *testing.T, l *ledger, a, b *process.Server) {
 	var slowest time.Duration
 	for range 4 {
@@ -157,7 +157,8 @@ func (p *place) hidden(t *testing.T, l *ledger, a, b *process.Server) {
 	t.Logf("points in rows that the other process has just deleted: seen by both after %v at most", slowest)
 }
 
-// deletesUnderLoad: both delete what is some seconds old while both write.
+// deletesUnderLoad: both delete points that are some seconds old while both
+// write.
 func (p *place) deletesUnderLoad(t *testing.T, seed uint64, a, b *process.Server) {
 	l := p.ledger("deleted")
 	loads := []*load{startLoad(t, a, l, seed+4, 1, 0), startLoad(t, b, l, seed+5, 1, 0)}
@@ -165,12 +166,12 @@ func (p *place) deletesUnderLoad(t *testing.T, seed uint64, a, b *process.Server
 	for range 10 {
 		time.Sleep(1500 * time.Millisecond)
 		end := l.all().to
-		for _, s := range []*process.Server{a, b} { // what is older is in Cassandra
+		for _, s := range []*process.Server{a, b} { // all older points are in Cassandra
 			if _, err := s.Want(t.Context(), http.StatusNoContent, "POST", "/admin/flush", ""); err != nil {
 				t.Fatal(err)
 			}
 		}
-		old := max(deleted, end-10*blockMax) // what may be under way is newer
+		old := max(deleted, end-10*blockMax) // points that may be pending are newer
 		if old > deleted {
 			if err := l.erase(t.Context(), a, span{deleted, old}); err != nil {
 				t.Fatal(err)

@@ -8,10 +8,11 @@ import (
 	"varve/internal/originals"
 )
 
-// TestRingWithOne: consistency ONE, as KairosDB is shipped, and one replica after the
-// other lacks what was written while it was away: there are no hints. Questions
-// may then miss points, but nothing is lost, hidden or brought back for good: a
-// process that asks enough replicas finds exactly what was acknowledged and not deleted.
+// TestRingWithOne: consistency ONE, as in KairosDB's default configuration. One replica
+// after the other lacks the writes from while it was down, because there are no hints.
+// Queries may then miss points, but no point is permanently lost, hidden or brought
+// back: a process that reads enough replicas finds exactly the points that were
+// acknowledged and not deleted.
 func TestRingWithOne(t *testing.T) {
 	if !*ringFlag {
 		t.Skip("*** SKIPPED: a ring of three Cassandra nodes with a stale replica; run `make test-cluster`, or this package with -cluster ***")
@@ -38,9 +39,9 @@ func TestRingWithOne(t *testing.T) {
 	})
 }
 
-// stale: each node in turn is away while two processes write, and delete if the
-// consistency allows it. A third one, which knows nothing of the keyspace, begins to
-// write and to delete when a node has just come back.
+// stale: each node in turn is down while two processes write, and delete if the
+// consistency allows it. A third process, which has no caches yet, begins to write
+// and to delete when a node has just come back.
 func (p *place) stale(t *testing.T, seed uint64, readBack string, deletes bool) {
 	old := []*process.Server{p.start(t, t.TempDir()), p.start(t, t.TempDir())}
 	for _, v := range old {

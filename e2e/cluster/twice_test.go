@@ -7,9 +7,10 @@ import (
 	"varve/e2e/process"
 )
 
-// twice: all nodes go, the spool fills up, deletes are refused, and the server is killed
-// and starts, with a full spool and without Cassandra. When the nodes are back, what
-// waited is written, and a delete of it is carried out. All of this twice.
+// twice: all nodes go down, the spool fills up, deletes are refused, and the server is
+// killed and restarts, with a full spool and without Cassandra. When the nodes are back,
+// the waiting points are written, and a delete of them is carried out. All of this
+// happens twice.
 func (p *place) twice(t *testing.T, away, back func()) {
 	dir := t.TempDir()
 	flags := []string{"--cassandra-spool-max-bytes=1MiB", "--tune=cassandra.spool.log.segment_bytes=64KiB"}
@@ -53,7 +54,8 @@ func (p *place) twice(t *testing.T, away, back func()) {
 	p.verify(t, []*ledger{l}, v)
 }
 
-// sent sends n new points, and reports whether they were taken; else they got 503.
+// sent sends n new points, and reports whether they were accepted; otherwise they
+// got 503.
 func (l *ledger) sent(t *testing.T, v *process.Server, n int) bool {
 	t.Helper()
 	s := l.next(n)

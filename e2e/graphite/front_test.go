@@ -29,7 +29,7 @@ type front struct {
 	asked  int // requests of compare
 }
 
-// startFront runs graphite-web with the settings that the docs have for it, and more.
+// startFront runs graphite-web with the settings of the documentation, and more.
 func startFront(t *testing.T, s *process.Server, more string) *front {
 	t.Helper()
 	library := process.Provide(t, "graphite-web", root, "graphiteweb.sh")
@@ -73,7 +73,7 @@ func runFront(t *testing.T, library, settings string) *front {
 	return f
 }
 
-// An answer is one of an HTTP server.
+// An answer is an answer of an HTTP server.
 type answer struct {
 	status      int
 	contentType string
@@ -120,7 +120,7 @@ func send(t *testing.T, s *process.Server, lines string) {
 		t.Fatal(err)
 	}
 	c.(*net.TCPConn).CloseWrite()
-	if said, err := io.ReadAll(c); err != nil || len(said) > 0 { // the end comes when all is stored
+	if said, err := io.ReadAll(c); err != nil || len(said) > 0 { // the server closes once all lines are stored
 		t.Fatalf("carbon answers %q, %v", said, err)
 	}
 }
@@ -149,7 +149,8 @@ func lines(t *testing.T, name string) string {
 	return text.String()
 }
 
-// other are the cases that graphite-web answers otherwise in front of any server.
+// other are the cases that graphite-web answers differently in front of any
+// server.
 var other = map[string]string{
 	"render-calculate-084": wallClock,
 	"render-graph-019":     wallClock,
@@ -176,15 +177,15 @@ const (
 // all makes the tests send every recorded request.
 var all = flag.Bool("graphite.all", false, "send every recorded request to each graphite-web")
 
-// TestFront sends recorded requests to graphite-webs that read from Varve, in each way
-// in which they can. Their answers are those that a graphite-web with Whisper gave.
+// TestFront sends recorded requests to graphite-webs that read from Varve in each
+// possible way. Their answers must be those of a graphite-web with Whisper.
 func TestFront(t *testing.T) {
 	process.SkipShort(t)
 	s := startRecorded(t)
 	for _, way := range []struct {
 		name, settings string
-		every          int      // of so many cases one is sent
-		whole          []string // topics of which all are sent
+		every          int      // one case out of this many is sent
+		whole          []string // topics whose cases are all sent
 	}{
 		{"POST", "REMOTE_STORE_USE_POST = True\n", 40, nil},
 		{"msgpack", "CLUSTER_SERVERS = ['http://" + s.HTTP + "/?format=msgpack&local=0']\n", 40, nil},

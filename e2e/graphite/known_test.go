@@ -33,7 +33,7 @@ var (
 // many are queries that find nodes with the same name at several places.
 var many = regexp.MustCompile(`[*?\[{].*\.|\*\*`)
 
-// prepare takes out of graphite-web's answer what cannot be compared.
+// prepare removes from graphite-web's answer what cannot be compared.
 func prepare(q *question, c *graphitetest.Case) {
 	if strings.HasPrefix(q.path, "/metrics/find") {
 		c.Ignore = []string{"intervals"}
@@ -41,7 +41,7 @@ func prepare(q *question, c *graphitetest.Case) {
 		case "pickle", "msgpack", "completer":
 			c.Order = "any" // of nodes with the same name
 		case "treejson", "":
-			if many.MatchString(q.form.Get("query")) { // of nodes with the same name it takes any
+			if many.MatchString(q.form.Get("query")) { // of nodes with the same name, graphite-web returns any
 				c.Order, c.Ignore = "any", []string{"allowChildren", "expandable", "leaf"}
 			}
 		}
@@ -61,11 +61,11 @@ func prepare(q *question, c *graphitetest.Case) {
 	}
 }
 
-// makers are functions that make series, whose first argument is a text or a number. For
-// series that do not exist graphite-web makes ones with the name "[]".
+// makers are functions that generate series, whose first argument is a text or a number.
+// If the argument is a series that does not exist, graphite-web names the result "[]".
 const makers = `(identity|time|timeFunction|sin|sinFunction|constantLine|threshold)`
 
-// withoutNaN makes NaN null, which it is to Varve: see docs/graphite-functions.md.
+// withoutNaN replaces NaN by null, as Varve does: see docs/graphite-functions.md.
 func withoutNaN(v any) any {
 	switch x := v.(type) {
 	case string: // raw and csv
@@ -92,8 +92,8 @@ func withoutNaN(v any) any {
 
 var nanInRaw = regexp.MustCompile(`([|,])nan\b`)
 
-// A known difference is one that is argued in docs/graphite.md, docs/graphite-functions.md
-// or here.
+// A known is a difference that docs/graphite.md, docs/graphite-functions.md or this file
+// explains.
 type known struct {
 	path     string         // of the requests, or the beginning of it
 	question *regexp.Regexp // of their form
@@ -124,7 +124,7 @@ var differences = []known{
 	{"/tags", regexp.MustCompile(`filter=\(`), nil, "a filter that is no regular expression"},
 }
 
-// excuse says why two answers may differ, "" if they may not.
+// excuse returns why two answers may differ, "" if they may not.
 func excuse(q *question, want, got answer, fault string) string {
 	if got.status == http.StatusBadRequest && len(want.body) < 7 && q.path == "/render" {
 		return "an argument is wrong, but there are no series"
@@ -137,7 +137,7 @@ func excuse(q *question, want, got answer, fault string) string {
 	return ""
 }
 
-// withoutHashes removes what graphite-web shows of the tree of series with tags: nodes of
+// withoutHashes removes the nodes by which graphite-web shows series with tags:
 // hexadecimal digits.
 func withoutHashes(v any) any {
 	switch x := v.(type) {

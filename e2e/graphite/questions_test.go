@@ -17,13 +17,13 @@ import (
 type question struct {
 	path string
 	post bool
-	half bool // from and format stand in the address although it is a POST
+	half bool // from and format are in the URL although the request is a POST
 	many bool // the form is multipart/form-data
 	form url.Values
 	root *node // of the target, if it is a tree
 }
 
-// format is how the answer is written.
+// format is the format of the answer.
 func (q *question) format() string {
 	switch f := q.form.Get("format"); {
 	case f == "" && q.form.Has("rawData"):
@@ -70,17 +70,17 @@ func (q *question) String() string {
 	return q.method() + " " + q.path + " " + text
 }
 
-// A node is a call with arguments, or a text that stands for itself.
+// A node is a call with arguments, or a literal text.
 type node struct {
 	name string // of a function, or the text
 	call bool
-	pipe bool   // the first argument stands before the call, and a | between them
+	pipe bool   // the first argument is written before the call, with a | between them
 	gap  string // around the arguments
 	args []argument
 }
 
 type argument struct {
-	name string // "" for one by position
+	name string // "" for a positional argument
 	*node
 }
 
@@ -103,7 +103,7 @@ func (n *node) String() string {
 	return before + n.name + "(" + n.gap + strings.Join(texts, n.gap+","+n.gap) + n.gap + ")"
 }
 
-// nested is the tree without pipes, which means the same.
+// nested is an equivalent tree without pipes.
 func (n *node) nested() *node {
 	c := *n
 	c.pipe = false
@@ -114,7 +114,7 @@ func (n *node) nested() *node {
 	return &c
 }
 
-// simpler yields trees that ask for less, and reports whether it was not stopped.
+// simpler yields simpler trees. It returns false if yield stopped it.
 func (n *node) simpler(yield func(*node) bool) bool {
 	if !n.call {
 		return true
@@ -153,7 +153,7 @@ func (n *node) simpler(yield func(*node) bool) bool {
 
 func leaf(text string) *node { return &node{name: text} }
 
-// A parameter is one of a function, as /functions lists it.
+// A parameter is a parameter of a function, as in /functions.
 type parameter struct {
 	Name     string `json:"name"`
 	Type     string `json:"type"`
@@ -167,7 +167,8 @@ type function struct {
 	Params []parameter `json:"params"`
 }
 
-// takesSeries reports whether a function works on series, and does not make its own.
+// takesSeries reports whether a function takes series rather than generating its
+// own.
 func takesSeries(f function) bool {
 	return slices.ContainsFunc(f.Params, func(p parameter) bool { return strings.HasPrefix(p.Type, "series") || p.Name == "tagExpressions" })
 }
@@ -177,7 +178,7 @@ type asker struct {
 	*rand.Rand
 	functions []function
 	awkward   float64 // share of the arguments that are unusual
-	odd       float64 // share of the series with characters that mean something somewhere
+	odd       float64 // share of the series with characters that have a meaning in some syntax
 }
 
 func pick[T any](a *asker, from []T) T { return from[a.IntN(len(from))] }
@@ -216,8 +217,8 @@ var patterns = []string{`"web"`, `"web0(\d)"`, `"^srv\."`, `"cpu"`, `"(\w+)\.(\w
 
 var replacements = []string{`"\1"`, `"X"`, `"\2-\1"`, `""`, `"\g<1>"`, `"\0"`, `"srv.web02.cpu.user"`, `"%d"`, `"a\\b"`, `"\1 A"`}
 
-// often are functions that are drawn more often than others: those that merge points, and those
-// that read names.
+// often are functions that are drawn more often than others: functions that merge points or
+// read names.
 var often = strings.Fields("consolidateBy setXFilesFactor cumulative alias aliasSub aliasByNode aliasByTags aliasByMetric groupByNode groupByNodes groupByTags substr " +
 	"reduceSeries sumSeriesWithWildcards aggregateWithWildcards applyByNode sortByName exclude grep legendValue asPercent aliasQuery summarize smartSummarize movingWindow")
 
@@ -245,11 +246,11 @@ func (a *asker) tree(depth int) *node {
 			if named = true; a.chance(0.6) || len(n.args) == 0 {
 				break
 			}
-			continue // what follows can be given by name
+			continue // later arguments can be given by name
 		}
 		list := strings.HasPrefix(p.Type, "series") || p.Type == "any"
 		if named && list {
-			break // graphite-web takes a list that is given by name for an empty one
+			break // graphite-web treats a list that is given by name as empty
 		}
 		count := 1
 		if p.Multiple {
@@ -270,7 +271,7 @@ func (a *asker) tree(depth int) *node {
 				arg.name, named = p.Name, true
 			}
 			if i == 0 && slices.Contains(seriesExtras, arg.node.name) {
-				n.pipe = false // a value before a | is no target
+				n.pipe = false // a value before a | is not a target
 			}
 			n.args = append(n.args, arg)
 			if named && p.Multiple {
@@ -296,7 +297,7 @@ func (a *asker) series() *node {
 	return leaf(pick(a, askedPaths))
 }
 
-// escape puts backslashes where the grammar of targets wants them, mostly.
+// escape adds the backslashes that the grammar of targets requires, mostly.
 func (a *asker) escape(name string) string {
 	if a.chance(0.3) {
 		return name
@@ -313,7 +314,7 @@ func (a *asker) escape(name string) string {
 
 func (a *asker) argument(f function, p parameter, depth int) *node {
 	odd := a.chance(a.awkward)
-	if p.Name == "step" && !takesSeries(f) { // graphite-web does not end a request with one that is not positive
+	if p.Name == "step" && !takesSeries(f) { // with a value that is not positive, graphite-web never ends the request
 		return leaf(pick(a, []string{"1", "7", "60", "3600", "100000", `"60"`, "1.5", "60.0", "None"}))
 	}
 	if len(p.Options) > 0 && !odd && !strings.HasPrefix(p.Type, "agg") {
@@ -377,7 +378,7 @@ func (a *asker) argument(f function, p parameter, depth int) *node {
 	panic("no arguments for the type " + p.Type)
 }
 
-// respell writes a literal in another way, which may mean the same.
+// respell writes a literal in another way, which may be equivalent.
 func (a *asker) respell(literal string) string {
 	switch c := literal[len(literal)-1]; {
 	case c == '"' || c == '\'':
@@ -411,8 +412,8 @@ func (a *asker) misspell(text string) string {
 	return text
 }
 
-// interval draws an interval. Of some functions graphite-web does not end a request with
-// one that is not positive.
+// interval draws an interval. For some functions, graphite-web never ends a request with
+// an interval that is not positive.
 func (a *asker) interval(f function) string {
 	text := pick(a, intervals)
 	if strings.HasPrefix(f.Name, "timeS") {
@@ -526,7 +527,8 @@ func (a *asker) render() *question {
 	return q
 }
 
-// wrap asks in the ways of Grafana: several targets, each in an aliasSub.
+// wrap changes a question as Grafana does: several targets, each in an
+// aliasSub.
 func (a *asker) wrap(q *question) {
 	q.root = nil
 	q.form.Add("target", a.tree(1).String())
@@ -537,7 +539,8 @@ func (a *asker) wrap(q *question) {
 
 var zones = []string{"Europe/Paris", "America/New_York", "Asia/Kolkata", "UTC", "nope", "", "europe/paris", "Australia/Lord_Howe", "Pacific/Apia", "EST"}
 
-// span draws times of which both are known to be read alike; times draws others.
+// span draws times that both servers are known to read alike; times draws
+// others.
 func (a *asker) span(q *question) {
 	if a.chance(0.5) {
 		q.form.Set("from", pick(a, []string{"-5min", "-17min", "-1h", "-2h", "-90min", "-3h", "-13h", "-26h", "-1d", "-2d", "-7min", "-61s"}))
@@ -662,7 +665,7 @@ func (q *question) request(ctx context.Context, base string) (*http.Request, err
 		} else {
 			body[name] = values
 			if q.half && name == "until" {
-				address[name] = []string{"-7min"} // the form counts
+				address[name] = []string{"-7min"} // the value in the form counts
 			}
 		}
 	}
@@ -768,10 +771,10 @@ func (a *asker) tags() *question {
 	return q
 }
 
-// eventTags are those of events, the last two of none.
+// eventTags are tags of events; no event has the last two.
 var eventTags = []string{"deploy", "web", "db", "alarm", "Web", "ü", "a=b", "nope", ""}
 
-// sampleEvents are bodies that add events, of which no two are of the same second.
+// sampleEvents are bodies that add events, each in a different second.
 func sampleEvents() (all []string) {
 	a := &asker{Rand: rand.New(rand.NewPCG(1, 1))}
 	for i := range 60 {

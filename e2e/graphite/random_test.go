@@ -30,9 +30,9 @@ var (
 	topic     = flag.String("graphite.topic", "", "ask only about this topic: render, awkward, odd, times, find, tags or events")
 )
 
-// TestRandomQuestions asks a graphite-web with the files of a carbon-cache, and a Varve that
-// got the same lines, the same questions. Their answers are the same but for known
-// differences.
+// TestRandomQuestions sends the same questions to a graphite-web with the files of a
+// carbon-cache and to a Varve that got the same lines. Their answers must be equal except
+// for known differences.
 func TestRandomQuestions(t *testing.T) {
 	process.SkipShort(t)
 	t.Parallel()
@@ -133,7 +133,8 @@ func (p *pair) add(t *testing.T, base, event string) {
 	}
 }
 
-// cache has carbon write lines as Whisper's files, and register series with tags.
+// cache makes carbon write lines to Whisper's files, and register series with
+// tags.
 func cache(t *testing.T, dir, web, lines string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*programRuns)
@@ -187,7 +188,8 @@ func (p *pair) functions(t *testing.T) (all []function) {
 	return all
 }
 
-// ask asks both. It returns how they differ, and why they may.
+// ask sends a question to both. It returns how the answers differ, and why they
+// may.
 func (p *pair) ask(t *testing.T, q *question) (fault, known string) {
 	t.Helper()
 	asked := q
@@ -251,7 +253,7 @@ func (p *pair) send(t *testing.T, base string, q *question) (answer, error) {
 	return answer{w.StatusCode, w.Header.Get("Content-Type"), text}, err
 }
 
-// shrink asks for less as long as the answers differ.
+// shrink simplifies the question as long as the answers differ.
 func (p *pair) shrink(t *testing.T, q *question, fault string) (*question, string) {
 	t.Helper()
 	status := strings.HasPrefix(fault, "status")

@@ -27,13 +27,14 @@ const (
 		"[absolute]\npattern = \\.absmax$\nxFilesFactor = 0\naggregationMethod = absmax\n"
 )
 
-// A sampled path has values between a number of seconds before sampleNow and an end.
+// A sampled is a path with values in a range of time, given in seconds before
+// sampleNow.
 type sampled struct {
 	path            string
 	step            int64
 	from, until     int64 // seconds before sampleNow
 	value           func(r *rand.Rand, i int64) float64
-	missing         float64 // share of the values that are not there
+	missing         float64 // share of missing values
 	from2, missing2 int64   // all values between these seconds before sampleNow are missing
 }
 
@@ -47,7 +48,7 @@ func constant(v float64) func(*rand.Rand, int64) float64 {
 	return func(*rand.Rand, int64) float64 { return v }
 }
 
-// counter counts up and begins again at 0 now and then.
+// counter counts up, and restarts at 0 now and then.
 func counter(each int64) func(*rand.Rand, int64) float64 {
 	return func(r *rand.Rand, i int64) float64 { return float64((i % 97) * each) }
 }
@@ -120,8 +121,8 @@ var sample = func() (all []sampled) {
 var odd = []string{"a{b,c}", "a{b", "b}c", "a[0]", "a[0", "a]0", "a,b", "a'b", `a"b`, "a(b)", "a)b", "a=b", "50%", "%d", "a:b", "a#b", "a@b", "a&b", "a+b",
 	"a|b", `a\b`, "a?b", "a*b", "zürich", "日本", "a~b", "a!b", "a^b", "a$b", "$1", "a<b>", "UPPER", "upper", "1", "-1", "1e55", "true", "none", "inf", "a-b", "a_b", "a%20b", "a`b"}
 
-// sampleLines returns the sample as lines of carbon: those that a store may have written to
-// its files before the others came, and those.
+// sampleLines returns the sample as lines of carbon: older are the lines that a store may
+// have written to files before newer arrive.
 func sampleLines() (older, newer string) {
 	var lines [2]strings.Builder
 	for n, s := range sample {

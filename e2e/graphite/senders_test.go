@@ -50,7 +50,7 @@ type sent struct {
 	at    int64
 }
 
-// bulk is many points of several series, each value once.
+// bulk returns many points of several series. No value occurs twice.
 func bulk(prefix string, series, each int) []sent {
 	now := time.Now().Unix()
 	var all []sent
@@ -60,7 +60,8 @@ func bulk(prefix string, series, each int) []sent {
 	return all
 }
 
-// checkBulk waits until all points of a bulk are there, and compares them one by one.
+// checkBulk waits until all points of a bulk are stored, and compares them one by
+// one.
 func checkBulk(t *testing.T, s *process.Server, prefix string, want []sent) {
 	t.Helper()
 	form := url.Values{"target": {prefix + ".*.value"}, "from": {"-1w"}, "format": {"json"}}
@@ -116,7 +117,7 @@ func start(t *testing.T, name string, args ...string) {
 	})
 }
 
-// written writes a file of settings.
+// written writes a file of settings and returns its path.
 func written(t *testing.T, name, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
@@ -226,7 +227,7 @@ func TestStatsd(t *testing.T) {
 		}
 		return series[0].Datapoints[len(series[0].Datapoints)-1][0]
 	}
-	// statsd takes a while to listen; what comes before is lost.
+	// statsd takes a while until it listens; earlier datagrams are lost.
 	err = process.Until(t.Context(), "statsd", func() (bool, error) {
 		fmt.Fprint(c, "awake:1|c")
 		return sum("stats.counters.awake.count") > 0, nil

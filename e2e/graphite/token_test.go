@@ -12,8 +12,8 @@ import (
 	"varve/e2e/process"
 )
 
-// A graphite-web reads from servers that ask who it is: from one it passes on what its user
-// has shown, the other knows its address.
+// A graphite-web reads from servers with authentication: to one it forwards the credentials
+// of its user, the other has a rule for its address.
 func TestFrontWithCredentials(t *testing.T) {
 	process.SkipShort(t)
 	file := filepath.Join(t.TempDir(), "tokens.json")

@@ -20,7 +20,7 @@ import (
 // filesNow is the time of the files that the tests make.
 const filesNow = 1_700_000_000
 
-// A file is what the original says of one.
+// A file is the original's report about a file.
 type file struct {
 	Method   string
 	XFF      float64
@@ -50,7 +50,7 @@ func runWhisper(t *testing.T, what, dir string, now int) (files map[string]file)
 	return files
 }
 
-// varve runs a command of the binary that the tests build. It returns what it says.
+// varve runs a command of the binary that the tests build, and returns its output.
 func varve(t *testing.T, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), programRuns)
@@ -81,8 +81,8 @@ func filesRules(t *testing.T) []string {
 	return []string{"--storage-schemas", schemas, "--storage-aggregation", aggregation}
 }
 
-// TestWhisperFiles: files that the original made are imported and exported again, and
-// the original then reads in each what it read before.
+// TestWhisperFiles: files that the original has written are imported and exported
+// again. The original must read the same points from the exported files.
 func TestWhisperFiles(t *testing.T) {
 	process.SkipShort(t)
 	t.Parallel()
@@ -109,7 +109,8 @@ func TestWhisperFiles(t *testing.T) {
 	}
 }
 
-// comparePoints compares an archive, but for the buckets in which a finer one begins.
+// comparePoints compares an archive, except for the buckets in which a finer archive
+// begins.
 func comparePoints(t *testing.T, name string, archive int, got, want file) {
 	t.Helper()
 	if got.Archives[archive] != want.Archives[archive] {
@@ -141,8 +142,8 @@ func comparePoints(t *testing.T, name string, archive int, got, want file) {
 	}
 }
 
-// TestMoveFromGraphite: after an import of its files, Varve answers what a graphite-web
-// answers of them, over times that reach back into each archive.
+// TestMoveFromGraphite: after an import of its files, Varve answers as a graphite-web
+// with these files does, over time ranges that reach back into each archive.
 func TestMoveFromGraphite(t *testing.T) {
 	process.SkipShort(t)
 	t.Parallel()
@@ -176,9 +177,9 @@ func sameAnswers(t *testing.T, a, b string, now int) {
 	}
 }
 
-// TestWhisperFilesOfPolicies: the original reads in files that are exported by the
-// configuration of a server what its policies say: samples that were thinned out are points
-// of the archive of their stage, and those that were not make points as always.
+// TestWhisperFilesOfPolicies: files are exported by the policies of a server. The original
+// must read downsampled samples as points of the archive of their stage, and points
+// computed from all other samples.
 func TestWhisperFilesOfPolicies(t *testing.T) {
 	process.SkipShort(t)
 	t.Parallel()

@@ -94,8 +94,8 @@ func (c client) results(t *testing.T, metric string) map[string][][2]int64 {
 	return all
 }
 
-// A stream writes a point of each host a few times a second, to the server that it is
-// told, and keeps account.
+// A stream writes a point of each host a few times a second, to a server that can be
+// changed, and records the sent points.
 type stream struct {
 	mu   sync.Mutex
 	to   client
@@ -152,7 +152,8 @@ func (s *stream) send(ms, value int64) {
 	}
 }
 
-// turnTo sends what follows to another server. It returns the time from which on.
+// turnTo sends all later points to another server, and returns the time of the
+// change.
 func (s *stream) turnTo(to client) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,8 +168,8 @@ func (s *stream) failed() error {
 	return s.err
 }
 
-// checkResults compares what is stored of a roll-up with what was sent: one result in
-// each bucket before untilMS, and from exactMS on the right one.
+// checkResults compares the stored results of a roll-up with the sent points: each
+// bucket before untilMS must have one result, and from exactMS on the right one.
 func (s *stream) checkResults(t *testing.T, c client, metric string, exactMS, untilMS int64) (buckets int, fault string) {
 	t.Helper()
 	stored := c.results(t, metric)
@@ -212,8 +213,8 @@ func varve(t *testing.T, args ...string) (status int, out string) {
 	return 0, both.String()
 }
 
-// same wants two servers to answer the same. What both keep changing is compared up to
-// now.
+// same checks that two servers give the same answers. Metrics that still change are
+// compared up to now.
 func same(t *testing.T, stage string, a, b client, seed int) {
 	t.Helper()
 	status, out := varve(t, "compare", "--a", a.url, "--b", b.url, "--start-relative", "90d",

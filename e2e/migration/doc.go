@@ -5,7 +5,7 @@
 //	make test-migration
 //
 // Clients write all the time, first to KairosDB, then to Varve, then to KairosDB again.
-// Roll-up tasks are KairosDB's, and handed over and back. What clients have sent is the
-// measure: each bucket has one result, and where Varve computed it the right one. At each
-// stage varve compare asks both the same.
+// Roll-up tasks are created by KairosDB, and handed over and back. Results are compared
+// with the sent points: each bucket must have one result, and if Varve computed it, the
+// right one. At each stage, varve compare sends the same queries to both.
 package migration

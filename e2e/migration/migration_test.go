@@ -17,7 +17,7 @@ import (
 	"varve/internal/originals"
 )
 
-// queued is a metric that KairosDB takes just before it is stopped.
+// queued is a metric that KairosDB accepts just before it is stopped.
 const queued = "queued"
 
 // Results of the two roll-up tasks: as KairosDB stamps them, and at the bucket's start.
@@ -52,7 +52,7 @@ func history() (list []sent) {
 	return list
 }
 
-// A journey is a keyspace on its way.
+// A journey is a keyspace in the course of the migration.
 type journey struct {
 	t        *testing.T
 	flags    []string // of all varve commands
@@ -62,7 +62,7 @@ type journey struct {
 	live     *stream
 }
 
-// TestMigration goes the way of the page, there and back.
+// TestMigration follows the page, to Varve and back.
 func TestMigration(t *testing.T) {
 	process.SkipShort(t)
 	if !*migrationFlag {
@@ -74,7 +74,8 @@ func TestMigration(t *testing.T) {
 	j := &journey{t: t, dir: t.TempDir()}
 	j.original = originals.StartKairosDB(t, originals.KairosDBOptions{
 		Cassandra: []string{address}, Keyspace: config.Keyspace, CompactStorage: true, TagIndex: `["*"]`, Rollups: true,
-		// KairosDB's default. After a start it repeats what it took since a checkpoint.
+		// This is KairosDB's default. After a start, it repeats all writes since a
+		// checkpoint.
 		Settings: map[string]string{
 			"queue_processor.class":      `"org.kairosdb.core.queue.FileQueueProcessor"`,
 			"queue_processor.queue_path": `"queue"`,
@@ -89,7 +90,7 @@ func TestMigration(t *testing.T) {
 	j.back(v)
 }
 
-// fill lets KairosDB take points and roll them up.
+// fill sends points to KairosDB, which rolls them up.
 func (j *journey) fill() {
 	for _, one := range history() {
 		if err := j.kairos.put(j.t.Context(), one); err != nil {
@@ -103,8 +104,8 @@ func (j *journey) fill() {
 	j.awaitResults("KairosDB rolls up", j.kairos, time.Now().UnixMilli()+2*bucketMS, never)
 }
 
-// never is from when on results have to be right that KairosDB computes: it misses
-// points that become visible after its run.
+// never is the time from which on results that KairosDB computes must be right: it
+// misses points that become visible after its run.
 const never = int64(1) << 62
 
 // awaitResults waits until each bucket up to a time has one result, and from exactMS on
@@ -158,7 +159,7 @@ func (j *journey) start() (*process.Server, client) {
 	return s, c
 }
 
-// beside starts Varve on the keyspace on which KairosDB goes on.
+// beside starts Varve on the keyspace while KairosDB continues.
 func (j *journey) beside() *process.Server {
 	status, out := varve(j.t, append([]string{"inspect", "--preflight"}, j.flags...)...)
 	if status != 0 || !strings.Contains(out, "KairosDB     nodes: kairos-test") {
@@ -176,7 +177,7 @@ func (j *journey) beside() *process.Server {
 	return s
 }
 
-// deletes lets both delete while both run.
+// deletes makes both servers delete while both run.
 func (j *journey) deletes(s *process.Server) {
 	v := client{"Varve", "http://" + s.HTTP}
 	v.must(j.t, http.MethodPost, "/api/v1/datapoints/delete", `{"start_absolute":0,"metrics":[{"name":"history0","tags":{"host":"h1"}}]}`)
@@ -214,7 +215,7 @@ func (j *journey) alone(s *process.Server) {
 	v.must(j.t, http.MethodPost, "/api/v1/datapoints/delete", `{"start_absolute":0,"metrics":[{"name":"`+queued+`"}]}`)
 }
 
-// begun is the first bucket that was sent as a whole.
+// begun is the first bucket whose points were all sent.
 func (j *journey) begun() int64 {
 	j.live.mu.Lock()
 	defer j.live.mu.Unlock()
@@ -228,7 +229,8 @@ func (j *journey) begun() int64 {
 // firstOf is the beginning of the bucket of a time, where no point is.
 func (j *journey) firstOf(ms int64) int64 { return ms/bucketMS*bucketMS + 1 }
 
-// back stops Varve and starts KairosDB, which finds all and goes on with the roll-ups.
+// back stops Varve and starts KairosDB, which must find all points and continue the
+// roll-ups.
 func (j *journey) back(s *process.Server) {
 	v := client{"Varve", "http://" + s.HTTP}
 	j.live.mu.Lock() // clients wait
@@ -243,7 +245,7 @@ func (j *journey) back(s *process.Server) {
 	j.live.mu.Unlock()
 	returned := time.Now().UnixMilli()
 	j.awaitResults("KairosDB is back", j.kairos, returned+bucketMS, never)
-	// What Varve computed stays right, up to the bucket that was open.
+	// Varve's results stay right, up to the bucket that was open.
 	if _, fault := j.live.checkResults(j.t, j.kairos, rolledUp[0], j.begun(), returned-2*bucketMS); fault != "" {
 		j.t.Errorf("KairosDB is back: %s", fault)
 	}

@@ -20,7 +20,7 @@ import (
 	"varve/e2e/process"
 )
 
-// An earlier build, and the flags that it knows.
+// An earlier is a build of an earlier commit, and the flags that it knows.
 type earlier struct {
 	commit, since string
 	flags         []string
@@ -37,8 +37,8 @@ var builds = []earlier{
 	{"118ffaa", "the first that folds samples", ports},
 }
 
-// TestUpgrade goes with each earlier build from it to this one and back, once after an
-// orderly end and once after kill -9.
+// TestUpgrade upgrades from each earlier build to this one and goes back, once after
+// an orderly end and once after kill -9.
 func TestUpgrade(t *testing.T) {
 	for _, b := range builds {
 		old := build(t, b.commit)
@@ -67,8 +67,8 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// back starts the old build on a store that this one has written. It answers the same, or
-// it refuses and says what to do.
+// back starts the old build on a store that this one has written. It must give the same
+// answers, or refuse the store and say what to do.
 func back(t *testing.T, old, dir string, b earlier, want string) {
 	t.Helper()
 	was, refusal := tryStart(t, old, dir, b.flags...)
@@ -86,8 +86,8 @@ func back(t *testing.T, old, dir string, b earlier, want string) {
 	was.end(t, false)
 }
 
-// TestFoldedStoreGoesBack: buckets are not known to builds before those that fold. They
-// must not read them as samples.
+// TestFoldedStoreGoesBack: builds from before folds do not know buckets, and must not
+// read them as samples.
 func TestFoldedStoreGoesBack(t *testing.T) {
 	rules := filepath.Join(t.TempDir(), "storage-schemas.conf")
 	if err := os.WriteFile(rules, []byte("[all]\npattern = .*\nretentions = 10s:1d,1h:10y\n"), 0o600); err != nil {
@@ -116,8 +116,8 @@ func TestFoldedStoreGoesBack(t *testing.T) {
 	}
 }
 
-// build builds the varve of an earlier commit, once on a machine: the commit says what
-// comes out.
+// build builds the varve of an earlier commit, once per machine, because the result
+// depends on the commit alone.
 func build(t *testing.T, commit string) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
@@ -181,7 +181,7 @@ func unpack(t *testing.T, archive []byte, dir string) {
 type server struct {
 	url     string
 	command *exec.Cmd
-	stderr  *bytes.Buffer // to be read after the end
+	stderr  *bytes.Buffer // read only after the end
 }
 
 func start(t *testing.T, binary, dir string, flags ...string) *server {
@@ -198,7 +198,7 @@ const startWithin = 2 * time.Minute
 
 var greeted = regexp.MustCompile(`^ +HTTP +(http://\S+)`)
 
-// tryStart returns what the server says if it does not start.
+// tryStart returns the server's message if it does not start.
 func tryStart(t *testing.T, binary, dir string, flags ...string) (s *server, refusal string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
@@ -308,7 +308,7 @@ func (s *server) fill(t *testing.T) {
 	s.do(t, "POST", "/api/v1/rollups", `{"name":"up","execution_interval":{"value":1,"unit":"days"},"rollups":[{"save_as":"up.rolled","query":{"start_relative":{"value":1,"unit":"hours"},"metrics":[{"name":"up.none","aggregators":[{"name":"sum","sampling":{"value":1,"unit":"minutes"}}]}]}}]}`)
 }
 
-// answers asks for all of it.
+// answers queries all data that fill has stored.
 func (s *server) answers(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
