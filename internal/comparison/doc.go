@@ -10,8 +10,8 @@
 // purpose (docs/compatibility.md) are not sent: each query has a time zone, no limit and no
 // time before 1970. A name or a tag that only one side lists is a difference only if its
 // points differ, because KairosDB keeps names whose points were deleted. Points may arrive
-// during the comparison, so a difference that has disappeared at a later check is only
-// counted.
+// during the comparison, so a difference that has disappeared at a later check is counted
+// but not reported.
 //
 // Servers with Graphite's API are compared in the same way: the tree of paths, branch by
 // branch, then random targets over random time ranges.

@@ -41,7 +41,7 @@ type Options struct {
 // ownMetrics is the prefix of the metrics that KairosDB writes about itself all the time.
 const ownMetrics = "kairosdb."
 
-// looks is how often a difference is checked before it is reported.
+// looks is the number of checks after which a difference is reported.
 const looks = 3
 
 // maxMissing is the number of metrics listed by one side only whose points are compared.
@@ -148,8 +148,8 @@ func queries[T any](c *comparison, draw func() T) iter.Seq[T] {
 	}
 }
 
-// settle calls look for each item. It repeats that for the items that differ, after one pause
-// for all of them. At the last call for an item, last is true and look reports the difference.
+// settle calls look for each item, and again for the items that differ, after one pause for
+// all of them. At the last call for an item, last is true and look reports the difference.
 func settle[T any](ctx context.Context, c *comparison, items iter.Seq[T], look func(item T, last bool) (differs bool, err error)) error {
 	for n := 1; n <= looks; n++ {
 		var again []T
@@ -219,7 +219,7 @@ func (c *comparison) compareNames(ctx context.Context) (names []string, err erro
 	return names, nil
 }
 
-// lists returns the metrics that only one side lists, and those that both do.
+// lists returns the metrics that only one side lists, and those that both list.
 func (c *comparison) lists(ctx context.Context) (only, names []string, err error) {
 	var lists [2]map[string]bool
 	err = c.both(func(i int, s *side) (err error) {

@@ -36,8 +36,8 @@ type side struct {
 	probe   string        // a path that any such server answers quickly
 }
 
-// A SideError means that one of the servers cannot be compared: it does not answer, or not as
-// the original does.
+// A SideError means that one of the servers cannot be compared: it does not answer, or its
+// answers do not have the form of the original's.
 type SideError struct {
 	Side string // a or b
 	URL  string

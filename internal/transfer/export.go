@@ -153,7 +153,7 @@ func (e *exporter) buckets(ctx context.Context, s store.Series) error {
 		if block == nil {
 			return e.take()
 		}
-		if block.Buckets == nil { // a store without buckets returns samples, which are already written
+		if block.Buckets == nil { // a store without buckets returns samples, which have already been written
 			continue
 		}
 		for i := range block.Buckets.Len() {

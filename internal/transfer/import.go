@@ -54,8 +54,8 @@ type Import struct {
 	// MaxEmpty limits the lines that are blank or in Position.Rejected: they cost time and may store
 	// nothing, and a few bytes of gzip can hold a thousand of them. 0 is no limit.
 	MaxEmpty int
-	// Text, unless it is nil, gets the text that is read: by a call of Acknowledge, all of it from
-	// where Run began to the acknowledged position, and nothing more.
+	// Text, unless it is nil, gets the text that is read. When Acknowledge is called, it has got
+	// exactly the text from where Run began to the acknowledged position.
 	Text io.Writer
 
 	// Run calls Reject for each line that was refused, entirely or in part, and then
@@ -156,8 +156,8 @@ func (m *Import) gather(bounds [][2]int) {
 }
 
 // skipLimit is the length, as a multiple of MaxLine, at which a line ends the import
-// instead of being skipped. A longer one is no text, or was compressed to keep the
-// server busy: 1 MiB of gzip can hold 1 GiB.
+// instead of being skipped. A longer line is not text, or was compressed to keep
+// the server busy: 1 MiB of gzip can hold 1 GiB.
 const skipLimit = 16
 
 // readLine appends a line to the arena, but at most MaxLine+1 bytes of it. n counts
@@ -297,7 +297,8 @@ func (u unpacker) Read(p []byte) (int, error) {
 	return n, damaged(err)
 }
 
-// damaged returns an error that says so if err means that compressed text is damaged.
+// damaged returns a *damagedError if err means that compressed text is damaged, and
+// otherwise err.
 func damaged(err error) error {
 	var corrupt flate.CorruptInputError
 	if errors.Is(err, gzip.ErrChecksum) || errors.Is(err, gzip.ErrHeader) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &corrupt) {

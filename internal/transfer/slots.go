@@ -89,7 +89,7 @@ func (s *slot) wait(writing bool, move func() (int, error)) (int, error) {
 	s.mu.Lock()
 	if s.yielded != nil {
 		if !writing {
-			s.control.SetReadDeadline(time.Now()) // else net/http would wait for the rest of the body
+			s.control.SetReadDeadline(time.Now()) // otherwise net/http would wait for the rest of the body
 		}
 		s.mu.Unlock()
 		return 0, s.yielded
@@ -144,7 +144,7 @@ func (s *slot) silentLocked() (since time.Duration, silent bool) {
 	return since, since >= most
 }
 
-// yieldUntil ends the transfer again and again until ctx ends, since a read or write that was about to
+// yieldUntil ends the transfer repeatedly until ctx ends, because a read or write that was about to
 // begin sets its own deadline.
 func (s *slot) yieldUntil(ctx context.Context) {
 	again := time.NewTicker(50 * time.Millisecond)
@@ -194,8 +194,8 @@ func (s *slot) gaveUp() error {
 }
 
 // slots limits the transfers that run at once. If no slot is free, a request takes the
-// slot of the slowest client, provided that client is slow. One sender cannot have all slots: the last one
-// is for a sender that has none.
+// slot of the slowest client, provided that client is slow. One sender cannot have all slots: the last
+// free one is for a sender that has none.
 type slots struct {
 	now   func() time.Time
 	turn  time.Duration
@@ -250,8 +250,8 @@ func (all *slots) take(ctx context.Context, sender netip.Prefix) bool {
 	return err == nil
 }
 
-// slowest returns the slot of the slowest client, nil if no client is slow. A slot that a sender could not
-// take, because it is the last one, is left to its client.
+// slowest returns the slot of the slowest client, nil if no client is slow. It leaves a slot to its client
+// if sender could not take it, because it would be the last free one.
 func (all *slots) slowest(sender netip.Prefix) (slowest *slot) {
 	all.mu.Lock()
 	defer all.mu.Unlock()

@@ -33,8 +33,9 @@ type exportFile struct {
 	old bool // f may contain an earlier export, which begin removes
 }
 
-// openExport opens the file of an export. resuming says that an earlier run has finished metrics. If
-// mending, it removes the incomplete line that an earlier run left, which may be the only line.
+// openExport opens the file of an export. resuming means that an earlier run has finished metrics.
+// If mending is set, openExport removes the incomplete line that an earlier run left, which may be
+// the only line.
 func openExport(path string, stdout io.Writer, appending, resuming, mending bool) (*exportFile, error) {
 	if path == "" {
 		buf := bufio.NewWriterSize(stdout, 1<<20)
@@ -72,7 +73,7 @@ func (e *exportFile) lock(path string, stdout io.Writer) error {
 		return err
 	}
 	if out, ok := stdout.(*os.File); ok {
-		if other, err := out.Stat(); err == nil && os.SameFile(info, other) { // the command reports there, over the points
+		if other, err := out.Stat(); err == nil && os.SameFile(info, other) { // the command's reports would overwrite points
 			return fmt.Errorf("%s is the standard output; to write to it, leave out -f", path)
 		}
 	}
@@ -90,8 +91,8 @@ func lockFile(path, instead string) (io.Closer, error) {
 	return statefile.Lock(path, instead)
 }
 
-// begin removes an earlier export from the file, on its first call. The caller has something to write
-// by then, so an unavailable server, or one that refuses the export, does not cost the old file.
+// begin removes an earlier export from the file, on its first call. The caller calls it when it has
+// something to write, so the old file is not lost if the server is unavailable or refuses the export.
 func (e *exportFile) begin() error {
 	if !e.old {
 		return nil

@@ -34,7 +34,7 @@ type Import struct {
 	Progress *console.Progress
 
 	state  importState
-	text   hash.Hash // of the text that was read
+	text   hash.Hash // hash of the text that was read
 	report statefile.Report
 	before int64 // bytes of the file that an earlier run has read
 	total  int64
@@ -208,9 +208,9 @@ func (j *Import) resume(ctx context.Context) error {
 	return nil
 }
 
-// skip reads the text that an earlier import has stored. It returns an error if that is not what the
-// earlier import read, as after a later export to the same file: points may then be before the
-// position that are not stored.
+// skip reads the text that an earlier import has stored. It returns an error if the text differs
+// from what the earlier import read, for example after a later export to the same file: then points
+// before the position may not be stored.
 func (j *Import) skip(text io.Reader) error {
 	j.text = sha256.New()
 	_, err := io.CopyN(j.text, text, j.state.Offset)

@@ -40,8 +40,8 @@ func openRecovery(path, output string) (*recovery, error) {
 	return r, nil
 }
 
-// begin locks the file: an export that wrote its names there too would make this one skip metrics. Then it
-// reads the file.
+// begin locks the file, because the names of another export in it would make this one skip metrics. Then
+// it reads the file.
 func (r *recovery) begin(path, output string) error {
 	own, err := r.f.Stat()
 	if err != nil {

@@ -22,7 +22,7 @@ type WhisperExport struct {
 	Tree     wsp.Export
 	Source   Source
 	Only     []target.Glob // paths; nil: all
-	Rejected string        // the report of what is not exported
+	Rejected string        // the report of series and samples that are not exported
 	Progress *console.Progress
 
 	Files, Metrics int64

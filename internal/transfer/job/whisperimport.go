@@ -71,7 +71,7 @@ func (j *WhisperImport) Run(ctx context.Context) (err error) {
 		if err := j.resume(ctx); err != nil {
 			return err
 		}
-		if err := statefile.Write(j.State, &j.state); err != nil { // fails before the first file, not after it
+		if err := statefile.Write(j.State, &j.state); err != nil { // so that an unwritable state file is an error before the first file is imported
 			return fmt.Errorf("%w; %s", err, otherState)
 		}
 		defer func() { err = errors.Join(err, j.report.Close()) }()
@@ -80,7 +80,7 @@ func (j *WhisperImport) Run(ctx context.Context) (err error) {
 	counted := make(chan struct{})
 	go func() {
 		defer close(counted)
-		if bytes, err := wsp.Size(ctx, j.job.Tree, j.job.After); err == nil { // else there is no forecast
+		if bytes, err := wsp.Size(ctx, j.job.Tree, j.job.After); err == nil { // otherwise progress has no estimate
 			j.total.Store(bytes)
 		}
 	}()

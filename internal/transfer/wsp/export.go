@@ -39,7 +39,7 @@ type Export struct {
 	Book   *retention.Book
 	Now    int64 // seconds; archives end at this time
 	Hashed bool  // files of series with tags are named by a hash
-	Keep   bool  // existing files are kept; else they are replaced
+	Keep   bool  // existing files are kept; otherwise they are replaced
 
 	// Done is called for each series, before its file gets its name. Its error ends the export.
 	Done func(*Exported) error
@@ -226,8 +226,8 @@ func (r *reader) line(text []byte) error {
 	return r.points(line.Datapoints)
 }
 
-// nameOf returns the path of the series of a line. foreign says that it is the path of another
-// series: the metric m;a=b without tags has the path of m with the tag a=b.
+// nameOf returns the path of the series of a line. foreign reports whether the path belongs to
+// another series: the metric m;a=b without tags has the path of m with the tag a=b.
 func nameOf(line exportedLine) (path string, foreign bool, err error) {
 	var tags []model.Tag
 	for name, value := range line.Tags {
@@ -365,8 +365,8 @@ func (r *reader) finish() error {
 	return os.Rename(path+unfinished, path)
 }
 
-// unfinished is the end of the name under which a file is written. It gets its own name once its
-// faults are reported, so that an existing file is always complete.
+// unfinished is the suffix of a file while it is written. The file gets its name once its faults
+// are reported, so that an existing file is always complete.
 const unfinished = ".new"
 
 // write writes the file under its temporary name.

@@ -47,7 +47,7 @@ func walk(ctx context.Context, tree fs.FS, after string, yield func(entry) error
 	})
 }
 
-// look returns the entry of a file. ok is false if it is not to be imported.
+// look returns the entry of a file. ok is false if the file is not imported.
 func look(tree fs.FS, path string, d fs.DirEntry) (e entry, ok bool) {
 	named := strings.HasSuffix(path, whisper.Suffix)
 	if !named && d.Type()&fs.ModeSymlink == 0 {
