@@ -86,7 +86,7 @@ func TestListsThatNobodyReads(t *testing.T) {
 	h.do(200, "GET", "/api/v1/rollups/t05", "")
 }
 
-// A list that is cut off is not mistaken for a whole one.
+// A client recognises a list that is cut off.
 func TestListThatBreaksOff(t *testing.T) {
 	h := newHarness(t)
 	for _, id := range []string{"a", "b"} {
@@ -108,7 +108,7 @@ func TestListThatBreaksOff(t *testing.T) {
 }
 
 // TestAccessOfRoutes: a page of another origin may only read, and a route that starts
-// something is not a reading one, whatever its method.
+// something does not count as reading, whatever its method.
 func TestAccessOfRoutes(t *testing.T) {
 	for _, r := range new(Scheduler).Routes() {
 		reads := r.Method == http.MethodOptions || r.Method == http.MethodGet && r.Path != "/api/v1/rollups/backfill/{id}"
@@ -195,8 +195,8 @@ func TestNewID(t *testing.T) {
 	}
 }
 
-// TestStatusOfABusyServer: while other requests are parsed, the status of a task is refused and not
-// answered without what depends on its text.
+// TestStatusOfABusyServer: while other requests use up the memory for parsing, the status of a task
+// is refused; an answer without the members that depend on its text would be wrong.
 func TestStatusOfABusyServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _, _ := brittleHarness(t, false)

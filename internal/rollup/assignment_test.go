@@ -32,7 +32,7 @@ type node struct {
 	link *link
 }
 
-// A link is one node's way to the store's key-values.
+// A link is the access of one node to the store's key-values.
 type link struct {
 	Store
 	runs *runBook
@@ -56,7 +56,8 @@ type run struct {
 
 var errCut = errors.New("the link is cut")
 
-// pass takes the time of a call and returns why the call fails, if it does.
+// pass waits for the time of a call, and returns why the call fails, nil if it
+// succeeds.
 func (l *link) pass(ctx context.Context) error {
 	l.mu.Lock()
 	var pause time.Duration
@@ -144,7 +145,7 @@ func slowNodes(t *testing.T, runs *runBook, s *reference.Store, random *rand.Ran
 
 func newRunBook() *runBook { return &runBook{runs: map[string][]run{}} }
 
-// who returns which nodes ran a task during d from now on, one entry per run.
+// who returns the nodes that run a task during the next d, one entry per run.
 func (b *runBook) who(id string, d time.Duration) []string {
 	from := time.Now()
 	time.Sleep(d)
@@ -438,7 +439,7 @@ func TestLatePointsOfADeadNode(t *testing.T) {
 			}
 			all[0].put("src", "a", 5, at(-24*(i+1), 0, 1))
 		}
-		live := nodePrefix + "live" // is there, and has notes that it could not hand over
+		live := nodePrefix + "live" // the node is running, and has notes that it could not hand over
 		if err := s.Set(t.Context(), service, lateKey, "t/"+live, "{}"); err != nil {
 			t.Fatal(err)
 		}
@@ -450,7 +451,7 @@ func TestLatePointsOfADeadNode(t *testing.T) {
 			}
 		}
 		pass(abandonedAfter / 2)
-		if err := s.Set(t.Context(), service, lateKey, "t/"+nodePrefix+cut.link.name, "{}"); err != nil { // it still notes
+		if err := s.Set(t.Context(), service, lateKey, "t/"+nodePrefix+cut.link.name, "{}"); err != nil { // the node still records notes
 			t.Fatal(err)
 		}
 		if got := all[0].points("dst"); strings.Contains(got, "1999-12-31") {

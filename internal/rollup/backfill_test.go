@@ -123,7 +123,7 @@ func TestBackfillOfATaskThatIsGone(t *testing.T) {
 }
 
 // A backfill may have begun, but not have read its task, while the task is changed or deleted. It
-// must not go on with a text that it may read too early.
+// must not continue with a text that it may have read too early.
 func TestBackfillBeforeItReadsItsTask(t *testing.T) {
 	changed := strings.Replace(taskJSON("t", hour, minute, ""), `"sum"`, `"max"`, 1)
 	for name, change := range map[string]func(*harness){

@@ -10,9 +10,9 @@ import (
 )
 
 // TestClockSetBack: a clock that was hours ahead is corrected. Runs continue at once,
-// and results are complete: those of the minutes in which the clock was ahead and
-// points arrived here or, unnoticed by this server, at another one, and those of the
-// time afterwards.
+// and results are complete, both for later times and for the minutes in which the
+// clock was ahead and points arrived, at this server or, unnoticed by it, at another
+// one.
 func TestClockSetBack(t *testing.T) {
 	for name, restart := range map[string]bool{"running": false, "restarted": true} {
 		t.Run(name, func(t *testing.T) {

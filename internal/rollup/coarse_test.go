@@ -103,9 +103,9 @@ func (c *coarse) times(t *testing.T) string {
 	return b.String()
 }
 
-// TestResultsInAKeyspaceOfSeconds: a store gives results earlier times than they were stored with, most of them
-// in the bucket before. A run that computes buckets again, all or one of them, deletes neither its own results nor those of
-// the next bucket.
+// TestResultsInAKeyspaceOfSeconds: the store gives results earlier times than they were stored with, and most
+// of them then lie in the previous bucket. A run that recomputes all buckets or one bucket deletes neither its
+// own results nor those of the next bucket.
 func TestResultsInAKeyspaceOfSeconds(t *testing.T) {
 	h := newHarness(t)
 	c := newCoarse(h.store, "dst")
@@ -151,8 +151,8 @@ func TestResultsInAKeyspaceOfSeconds(t *testing.T) {
 }
 
 // TestLatePointsInAKeyspaceOfSeconds: a store may give a late point an earlier time, in the bucket
-// before the one that its own time is in. That bucket is computed again, also if the run has just
-// computed the other one.
+// before that of its own time. That bucket is recomputed, even if the run has just computed the
+// other one.
 func TestLatePointsInAKeyspaceOfSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)
@@ -186,8 +186,8 @@ func TestLatePointsInAKeyspaceOfSeconds(t *testing.T) {
 	})
 }
 
-// TestLatePointAfterOthersExpiredInSeconds: the bucket before that of a late point is not computed again if
-// points of it have expired: the result would be lost.
+// TestLatePointAfterOthersExpiredInSeconds: the bucket before that of a late point is not recomputed if
+// some of its points have expired: the result would lose them.
 func TestLatePointAfterOthersExpiredInSeconds(t *testing.T) {
 	for _, standard := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

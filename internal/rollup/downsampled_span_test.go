@@ -433,8 +433,8 @@ func TestDownsampledResultsOfNeighbours(t *testing.T) {
 }
 
 // A run that replaces a bucket also computes the result before it, which may lie in the bucket of
-// an hour of which it computes nothing else. That bucket stays, also if as many results were
-// computed in it as it has counted.
+// an hour for which it computes nothing else. That bucket stays, even if the run has computed as
+// many results in it as it has counted.
 func TestDownsampledResultsOfTheHourBefore(t *testing.T) {
 	h, b := newDownsampled(t)
 	h.do(200, "POST", "/api/v1/rollups", taskJSON("t", hour, minute, ""))

@@ -168,7 +168,7 @@ func wantHours(t *testing.T, b *breakable, what, want string) {
 func TestDownsampledResultsCountOnce(t *testing.T) {
 	for _, end := range []string{"", `,"align_end_time":true`} {
 		h, b := newDownsampled(t)
-		h.minutes(3) // before the task is there: these are not late
+		h.minutes(3) // before the task exists: these points are not late
 		h.do(200, "POST", "/api/v1/rollups", strings.Replace(taskJSON("t", hour, minute, ""), `"sum"`, `"sum"`+end, 1))
 		h.fill("t", "03")
 		b.fold(t)
@@ -228,8 +228,8 @@ func TestDownsampledResultsOutlivePoints(t *testing.T) {
 	}
 }
 
-// Results stay if their points were downsampled into buckets that do not lie within one of a range
-// aggregator. From others they are computed again.
+// Results stay if their points were downsampled into buckets that extend across a bucket boundary
+// of a range aggregator. From other buckets they are recomputed.
 func TestResultsOutliveDownsampledPoints(t *testing.T) {
 	for _, c := range []struct{ what, aggregators, before, after string }{
 		{"wider buckets", `{"name":"sum","sampling":` + minute + `}`, "60/60 0/0 0/0", "60/60 0/0 0/0"},

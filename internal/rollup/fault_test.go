@@ -73,8 +73,7 @@ func (f *faulty) View(ctx context.Context) (store.View, error) {
 	return f.Store.View(ctx)
 }
 
-// A brittle store fails at one call, including those that write, and passes all others
-// on.
+// A brittle store fails at one call, of any kind, and passes all other calls on.
 type brittle struct {
 	faulty
 	panics bool // instead of returning an error
@@ -178,7 +177,7 @@ func brittleHarness(t *testing.T, others bool) (*harness, *brittle, *logText) {
 	}
 	h.restart(nil)
 	h.start()
-	time.Sleep(time.Second) // to be among the nodes
+	time.Sleep(time.Second) // so that this node is in the list of nodes
 	h.do(200, "POST", "/api/v1/rollups", taskJSON("t", hour, minute, ""))
 	time.Sleep(time.Hour + time.Second)
 	h.stop()
@@ -256,7 +255,7 @@ func TestStoreFailsInARun(t *testing.T) {
 				h, b, log := brittleHarness(t, mode.others)
 				b.panics = mode.panics
 				h.start()
-				time.Sleep(time.Minute) // until the task is this node's
+				time.Sleep(time.Minute) // until this node has claimed the task
 				want := ""
 				if mode.others {
 					want = "{host=a,saved_from=src} 1999-12-30T18:00 5\n"
@@ -528,7 +527,7 @@ func TestStoreFailsInAHandOver(t *testing.T) {
 }
 
 // TestHandingOverIsTriedAgain: if notes of late points could not be handed to another
-// node, the next attempt comes soon, not one interval of the task later.
+// node, the next attempt follows soon, not one interval of the task later.
 func TestHandingOverIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := reference.New(nil)
@@ -614,8 +613,8 @@ func TestStoreFailsToTellTheTasks(t *testing.T) {
 	}
 }
 
-// A store that is opened after the start is not a trouble. A store that stays
-// unavailable is logged once by each part that needs it.
+// A store that is opened after the start causes no log line. Each part that
+// needs the store logs once if it stays unavailable.
 func TestStoreThatComesLater(t *testing.T) {
 	for away, want := range map[time.Duration]int{5 * time.Second: 0, 35 * time.Second: 2} {
 		synctest.Test(t, func(t *testing.T) {

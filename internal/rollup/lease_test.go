@@ -133,8 +133,9 @@ func TestBackfillOnAnotherNode(t *testing.T) {
 	})
 }
 
-// A task is changed on another node, and backfilled, when it is due, before the node that runs it has
-// read the change: no run of the former query replaces results of the backfill, whatever is late.
+// A task is changed and backfilled on another node at the time at which it is due, before the node
+// that runs it has read the change. No run of the former query may replace results of the backfill,
+// whatever is delayed.
 func TestChangedOnAnotherNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, two, _ := twoNodes(t, &board{})
@@ -213,7 +214,8 @@ func TestRunLosesItsLease(t *testing.T) {
 	})
 }
 
-// While leases are unavailable, backfills fail, and runs go on once no other node can have one.
+// While leases are unavailable, backfills fail, and runs continue once no other node can have a
+// lease.
 func TestLeasesUnavailable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &board{}
