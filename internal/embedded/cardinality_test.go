@@ -102,8 +102,8 @@ func (c *churnStore) found(from, to int) int {
 	return len(series)
 }
 
-// TestChurn lives through a month in which each day has series of its own, that
-// are gone three days later: what is held is bounded by what is alive.
+// TestChurn simulates a month in which each day has new series, which are gone
+// three days later: memory is bounded by the number of live series.
 func TestChurn(t *testing.T) {
 	series, days := 2000, 30
 	if *churnSeries > 0 {
@@ -190,7 +190,7 @@ func TestSeriesWithoutSamplesAreForgotten(t *testing.T) {
 	}
 }
 
-// TestStoreCardinality: what comes through the store is what is told.
+// TestStoreCardinality: the reported cardinality is that of the stored series.
 func TestStoreCardinality(t *testing.T) {
 	c := newChurnStore(t)
 	defer c.Close()

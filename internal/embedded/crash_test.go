@@ -300,8 +300,8 @@ func (c *crashSeries) found(s *Store) (first, next int64, err error) {
 	return c.checkSamples(v, store.Series{Ref: ref, Series: c.Series})
 }
 
-// runAndCut lets writers and a deleter work for a moment and returns the file
-// system as the power cut leaves it.
+// runAndCut runs writers and a deleter for a moment, and returns the file
+// system as a power cut leaves it.
 func runAndCut(s *Store, fs *crashfs.FS, series []*crashSeries, rng *rand.Rand) *crashfs.FS {
 	ctx, stop := context.WithCancel(context.Background())
 	var work sync.WaitGroup
@@ -434,7 +434,8 @@ func (e errorRun) run(n int64) (clean bool, err error) {
 	return clean, c.eraseAgain(sound, rand.New(rand.NewPCG(uint64(n), 2)))
 }
 
-// script does a bit of everything. It goes on after a failure, as clients do.
+// script uses every operation a little. It continues after a failure, as
+// clients do.
 func (c *crashSeries) script(s *Store) {
 	ctx := context.Background()
 	for round := range 3 {
@@ -446,7 +447,7 @@ func (c *crashSeries) script(s *Store) {
 			c.eraseUpTo(ctx, s, c.acked.Load()/2)
 		}
 	}
-	for range 2 { // what one of them leaves in the log, the other may not
+	for range 2 { // one of the two deletions may stay in the log when the other does not
 		c.eraseUpTo(ctx, s, c.asked+c.acked.Load()/8)
 	}
 	s.maintain(ctx)

@@ -17,9 +17,9 @@ import (
 	"varve/internal/store/storetest"
 )
 
-// faultScript does a bit of everything that a store does, on a file system that
-// fails or loses power, and keeps the promises. Steps go on after a failure, as
-// clients do.
+// faultScript uses every operation of a store a little, on a file system that
+// fails or loses power, and records what the store has promised. It continues
+// after a failed step, as clients do.
 type faultScript struct {
 	fs         vfs.FS
 	cfg        Config

@@ -196,9 +196,9 @@ func TestBackfill(t *testing.T) {
 
 // TestClockJumps sets the clock forward and back by hours and years while
 // samples with and without a time-to-live are written, checkpointed, merged.
-// Those without never go; those with one are there before their time and gone
-// after it, and what was seen gone and merged away stays away when the clock
-// goes back.
+// Samples without a time-to-live stay. Samples with one exist before their time
+// and are gone after it. Samples that have expired and were merged away do not
+// reappear when the clock is set back.
 func TestClockJumps(t *testing.T) {
 	const hour, year = int64(3_600_000), int64(365 * 24 * 3_600_000)
 	ts := newTimeStore(t, func(c *Config) { c.MergeFiles = 2 })

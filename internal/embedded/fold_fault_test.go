@@ -73,7 +73,8 @@ func corruptBuckets(t *testing.T, f *foldTest) {
 	f.open(f.fs)
 }
 
-// TestFoldBesideDamage: a damaged file of buckets is told and left alone, and all else goes on.
+// TestFoldBesideDamage: a damaged file of buckets is reported and left alone, and all other
+// work continues.
 func TestFoldBesideDamage(t *testing.T) {
 	f := newFoldTest(t, "10s:1h,60s:6h,10m:2d")
 	now := model.Floor(f.nowMS.Load(), 86_400_000) + 12*3_600_000
@@ -145,7 +146,7 @@ func TestOutlivedOnAFullDisk(t *testing.T) {
 	}
 }
 
-// sizedDisk has so much space beside what is in its blocks.
+// sizedDisk has a fixed amount of space in addition to its blocks.
 type sizedDisk struct {
 	*fullDisk
 	capacity atomic.Int64
@@ -342,7 +343,7 @@ func TestFoldOfACorrection(t *testing.T) {
 	}
 }
 
-// put stores one sample, over what is there.
+// put stores one sample, and replaces an existing one.
 func (f *foldTest) put(metric string, ms int64, v float64) {
 	f.Helper()
 	var b store.Batch

@@ -28,7 +28,7 @@ type valueTest struct {
 	want   map[model.Type]map[int64]float64
 }
 
-// put writes values at times, over what is there.
+// put writes values at times, and replaces existing ones.
 func (f *valueTest) put(kind model.Type, times ...int64) {
 	f.Helper()
 	var b store.Batch

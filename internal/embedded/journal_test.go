@@ -32,8 +32,9 @@ func appendTo(t *testing.T, s *Store, metric string, ms int64) {
 	}
 }
 
-// After a crash the store says of which metrics and hours samples were in its log, until
-// that is settled: also when the log has been given up, and after further crashes.
+// After a crash, the store reports the metrics and hours of the samples that were in its
+// log, until Settle is called: even after the log was released, and after further
+// crashes.
 func TestReplayedHours(t *testing.T) {
 	const hour = 3_600_000
 	fs := crashfs.New()
@@ -103,7 +104,7 @@ func TestNotesBeforeALogIsGivenUp(t *testing.T) {
 		t.Errorf("the checkpoint that failed has left %v, %v", files, err)
 	}
 	fails = false
-	if err := s.Close(); err != nil { // with a checkpoint, when the store takes nothing else any more
+	if err := s.Close(); err != nil { // Close makes a checkpoint when the store accepts nothing else any more
 		t.Fatal(err)
 	}
 	s = mustOpen(t, fs, quietConfig("fsync"))

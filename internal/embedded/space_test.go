@@ -188,8 +188,9 @@ func TestDiskFullDuringCheckpoint(t *testing.T) {
 	}
 }
 
-// TestLogFilesOfAFullDisk: while there is no space, or a quota is used up, and
-// nobody looks at the free space, the attempts to go on leave no files.
+// TestLogFilesOfAFullDisk: while there is no space, or a quota is used up,
+// which the free space does not show, repeated attempts to continue create no
+// log files.
 func TestLogFilesOfAFullDisk(t *testing.T) {
 	for _, reason := range []error{syscall.ENOSPC, syscall.EDQUOT} {
 		var full atomic.Bool

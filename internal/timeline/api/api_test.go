@@ -127,8 +127,8 @@ func (s *served) wantPart(status int, part, method, path, body string, headers .
 
 const lines = "Content-Type: application/x-ndjson"
 
-// Data comes back as it was sent, byte for byte, and so do times. The largest data is as large
-// as the setting says.
+// Data is returned as it was sent, byte for byte, and so are times. The largest data is as
+// large as the setting says.
 func TestDataComesBack(t *testing.T) {
 	s := serve(t)
 	largest := int(timeline.DefaultConfig().PayloadBytesMax)

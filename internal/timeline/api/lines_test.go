@@ -19,8 +19,8 @@ import (
 	"varve/internal/timeline"
 )
 
-// A body of nearly nothing but what is no event is read for a moment only, however much it is
-// packed: what is an event before that is stored.
+// A body with almost only invalid events is read for a moment only, however strongly it is
+// compressed. The valid events before that are stored.
 func TestWrongEvents(t *testing.T) {
 	s := serve(t)
 	good := `{"time":1,"data":1}`
@@ -189,7 +189,7 @@ func FuzzLines(f *testing.F) {
 	})
 }
 
-// FuzzEvent: what is read as an event is shown so that it is read as the same event.
+// FuzzEvent: a parsed event is encoded so that it parses as the same event.
 func FuzzEvent(f *testing.F) {
 	f.Add([]byte(`{"time":1700000000000,"id":"a","type":"b","data":{"x":[1,2,{"y":"z\"\\"}]}}`))
 	f.Add([]byte(`{ "time_us" : -1 , "data_base64" : "AAEC" }`))

@@ -91,8 +91,8 @@ func shown(i int) string {
 	return fmt.Sprintf(`{"time":%d,"id":"e%d","type":"t%d","data":%d}`, 1000-i, i, i%2, i)
 }
 
-// A reader gets what arrives, late events too, and goes on after a break without a gap or a
-// repeat, wherever it broke off.
+// A reader gets all events as they arrive, late events too. After a broken connection it
+// continues without a gap or a repeat, wherever it broke.
 func TestTail(t *testing.T) {
 	s := serve(t)
 	s.appendOne("t", 0)
@@ -179,7 +179,7 @@ func TestTailsMax(t *testing.T) {
 	}
 }
 
-// A reader that does not read is cut off, and goes on where it was.
+// A reader that does not read is disconnected, and can continue where it was.
 func TestSlowReader(t *testing.T) {
 	s := serve(t)
 	s.api.patience = 100 * time.Millisecond
@@ -272,9 +272,9 @@ func TestTailMemory(t *testing.T) {
 	}
 }
 
-// A reader gets data that is stored separately, in one answer, also if what it has not got yet takes
-// more memory than may be on its way. An event that was deleted is left out, with the one that
-// the reader had last.
+// A reader gets data that is stored separately, in one answer, even if the outstanding data takes
+// more memory than may be in flight. An event that was deleted is left out, with the one that the
+// reader had last.
 func TestTailOfPayloads(t *testing.T) {
 	for _, layout := range []string{`{"mode":"index"}`, `{"mode":"hybrid","threshold":1000}`} {
 		s := serve(t)
