@@ -155,7 +155,7 @@ func nextSize(size int, most int64) int {
 // not hold the unpacked memory. Errors are a *Fault (too large, too slow, not gzip,
 // cut off), or ErrBusy when body_memory is used up.
 func (p *Pipeline) ReadBody(w http.ResponseWriter, r *http.Request, gzipped bool) (*Body, error) {
-	most := int64(p.cfg.maxBody())
+	most := int64(p.cfg.MaxBody())
 	if r.ContentLength > most {
 		return nil, p.bodyFault(&tooLong{bodyBytes, most, r.ContentLength, readingBody}, false)
 	}

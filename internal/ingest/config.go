@@ -94,9 +94,9 @@ func (c Config) Bodies() units.Bytes {
 // ones.
 func (c Config) Buffers() units.Bytes { return c.Bodies() / 8 }
 
-// maxBody is the length of the longest HTTP body as it is sent, if body_memory is not 0. Together with
+// MaxBody is the length of the longest HTTP body as it is sent, if body_memory is not 0. Together with
 // its uncompressed form it takes at most three quarters of the memory of all bodies.
-func (c Config) maxBody() units.Bytes { return cmp.Or(c.MaxBodyBytes, max(c.BodyMemory/4, 1)) }
+func (c Config) MaxBody() units.Bytes { return cmp.Or(c.MaxBodyBytes, max(c.BodyMemory/4, 1)) }
 
 // maxUnpacked is the length of the longest HTTP body after decompression.
 func (c Config) maxUnpacked() units.Bytes {
@@ -113,7 +113,7 @@ func (c Config) AliasMemory() int64 {
 func (c Config) Validate() error {
 	sized := c
 	sized.BodyMemory = c.Bodies()
-	whole := sized.maxBody() + sized.maxUnpacked()
+	whole := sized.MaxBody() + sized.maxUnpacked()
 	return errors.Join(
 		units.Bounds("", c),
 		units.Check(c.BodyMemory < 0 || sized.BodyMemory >= whole, "body_memory", fmt.Sprintf("room for at least one body as it is sent and unpacked, %s", whole), sized.BodyMemory),

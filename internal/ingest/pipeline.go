@@ -90,7 +90,7 @@ func (p *Pipeline) splitBodies(memory int64) {
 		kept = 0
 	}
 	large := memory - kept
-	free := large - int64(p.cfg.maxBody()) - int64(p.cfg.maxUnpacked())
+	free := large - int64(p.cfg.MaxBody()) - int64(p.cfg.maxUnpacked())
 	p.bodies = gate.NewReserving(large, min(large/senderShare, max(free, 0)))
 	p.smallBodies = gate.NewReserving(kept, kept/senderShare)
 }

@@ -217,11 +217,35 @@ func (l *lazyWriter) finish() error {
 // block per request learns of every rejected line.
 const maxFaults = BlockLines
 
+// maxReport limits the bytes of the reasons that an answer gives. It is as much as kairosjson.Lines
+// tells of one block.
+const maxReport = 1 << 20
+
+// reportFull is the reason of lines whose own reasons exceed maxReport.
+const reportFull = "its faults are not listed, because the report is full; see /admin/rejected"
+
 // A Report is the answer to an import.
 type Report struct {
 	Position
 	Faults []Rejected `json:"faults,omitempty"` // the first maxFaults, numbered by line of the body
 	Errors []string   `json:"errors,omitempty"` // Faults as text, and the error that ended the import
+
+	bytes int // of the reasons in Faults
+}
+
+// reject adds a line that was refused.
+func (r *Report) reject(x Rejected) {
+	if len(r.Faults) == maxFaults {
+		return
+	}
+	text := strings.Join(x.Reasons, "; ")
+	if len(text) > maxReport-r.bytes {
+		x.Reasons, text = []string{reportFull}, reportFull
+	} else {
+		r.bytes += len(text)
+	}
+	r.Faults = append(r.Faults, x)
+	r.Errors = append(r.Errors, fmt.Sprintf("line %d: %s", x.Line, text))
 }
 
 func (a *API) importLines(w *slotWriter, r *http.Request) {
@@ -232,14 +256,8 @@ func (a *API) importLines(w *slotWriter, r *http.Request) {
 	}
 	report := Report{}
 	m := &Import{
-		Sink: NewLocal(a.pipeline, r.RemoteAddr), MaxLine: int(a.config.MaxLine), MaxEmpty: a.config.MaxEmpty,
-		Reject: func(x Rejected) error {
-			if len(report.Faults) < maxFaults {
-				report.Faults = append(report.Faults, x)
-				report.Errors = append(report.Errors, fmt.Sprintf("line %d: %s", x.Line, strings.Join(x.Reasons, "; ")))
-			}
-			return nil
-		},
+		Sink: NewLocal(a.pipeline, r.RemoteAddr), MaxLine: int(min(a.config.MaxLine, a.pipeline.Config().MaxBody())), MaxEmpty: a.config.MaxEmpty,
+		Reject:      func(x Rejected) error { report.reject(x); return nil },
 		Acknowledge: func(p Position) error { report.Position = p; return nil },
 	}
 	if _, err := m.Run(r.Context(), body, Position{}); err != nil {

@@ -14,7 +14,9 @@ import (
 	"testing"
 
 	"github.com/klauspost/compress/gzip"
+	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/internal/ingest"
 	"varve/internal/model"
 	"varve/internal/store"
 	"varve/internal/store/reference"
@@ -301,4 +303,56 @@ func (l *leaving) Read(p []byte) (int, error) {
 		p[i] = 'x'
 	}
 	return len(p), nil
+}
+
+// A few bytes of a line can be a fault of a hundred. The answer gives at most maxReport bytes of
+// reasons, of a block and of many, and names all lines.
+func TestReportOfManyFaults(t *testing.T) {
+	faults := func(n int) string {
+		return `{"name":"` + strings.Repeat("m", 200) + `","tags":{"a":"b"},"datapoints":[[1,1]` + strings.Repeat(`,["x",1]`, n) + "]}\n"
+	}
+	for name, body := range map[string]string{
+		"lines with some":        strings.Repeat(faults(100), 1000),
+		"lines with very many":   strings.Repeat(faults(2000), 20),
+		"a long line each block": strings.Repeat(faults(BlockBytes/len(`,["x",1]`)), 6),
+	} {
+		lines := strings.Count(body, "\n")
+		got := do(serve(reference.New(nil), nil), "POST", "/api/v1/import", strings.NewReader(body))
+		var report Report
+		if err := json.Unmarshal(got.Body.Bytes(), &report); err != nil {
+			t.Fatal(err)
+		}
+		told := 0
+		for _, f := range report.Faults {
+			for _, reason := range f.Reasons {
+				told += len(reason)
+			}
+		}
+		const counts = 100 // bytes of a reason that only counts
+		if got.Code != 400 || int(report.Rejected) != lines || len(report.Faults) != lines || len(report.Errors) != lines {
+			t.Errorf("%s: %d, %d lines are rejected and %d named, of %d", name, got.Code, report.Rejected, len(report.Faults), lines)
+		}
+		if told < maxReport/2 || told > maxReport+counts*lines {
+			t.Errorf("%s: %d bytes of reasons, at most %d are told", name, told, maxReport)
+		}
+	}
+}
+
+// A line over HTTP may be as long as a body of points: several imports hold one each.
+func TestLineOfALittleServer(t *testing.T) {
+	s := reference.New(nil)
+	mux := http.NewServeMux()
+	pipeline := newPipeline(s, func(c *ingest.Config) { c.BodyMemory = 1 << 20 })
+	for _, r := range NewAPI(s, pipeline, DefaultConfig(), prometheus.NewRegistry(), nil).Routes() {
+		mux.Handle(r.Method+" "+r.Path, r.Checked())
+	}
+	line := func(n int) string {
+		const head, tail = `{"name":"m","tags":{"a":"b"},"datapoints":[[1,5]`, "]}"
+		return head + strings.Repeat(" ", n-len(head)-len(tail)) + tail
+	}
+	got := do(mux, "POST", "/api/v1/import", strings.NewReader(line(256<<10)+"\n"+line(256<<10+1)+"\n"+line(100)))
+	const want = "line 2: limit bytes of a line of an import of 262144 reached"
+	if got.Code != 400 || !strings.Contains(got.Body.String(), `"points":2,"rejected":1`) || !strings.Contains(got.Body.String(), want) {
+		t.Errorf("%d %s, want %q", got.Code, got.Body, want)
+	}
 }

@@ -262,11 +262,9 @@ func (l *Local) Store(ctx context.Context, lines [][]byte) ([]kairosjson.Line, e
 			if err := work.Pause(ctx, l.pause); err != nil {
 				return nil, err
 			}
-			again, err := l.lines.Store(ctx, lines[i:i+1])
-			if err != nil {
+			if all[i], err = l.lines.Again(ctx, lines[i]); err != nil {
 				return nil, err
 			}
-			all[i] = again[0]
 		}
 	}
 	return all, nil

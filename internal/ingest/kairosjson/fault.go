@@ -74,7 +74,7 @@ func (p *parser) known() bool {
 // enough reports whether one more fault would neither be reported nor kept, so that it needs no
 // text: a body may hold tens of millions of them.
 func (p *parser) enough() bool {
-	return (p.messages == maxMessages || p.answered >= maxAnswer) && p.w.Noted()
+	return (p.messages == maxMessages || p.answered >= p.most) && p.w.Noted()
 }
 
 // quiet counts a fault that is neither reported nor kept, and returns whether this is one.
@@ -93,7 +93,7 @@ func (p *parser) tell(f *ingest.Fault, input []byte) {
 		return
 	}
 	p.w.Reject(f, input)
-	if p.messages == maxMessages || p.answered >= maxAnswer {
+	if p.messages == maxMessages || p.answered >= p.most {
 		p.untold++
 		return
 	}

@@ -30,6 +30,7 @@ type Line struct {
 type Lines struct {
 	p       *parser
 	results []Line
+	left    int // of maxTold, since the last Store
 }
 
 // NewLines makes a Lines for a sender at remote. It waits for room in the
@@ -45,19 +46,41 @@ type cut struct {
 	line   int
 	begun  bool // progress is inside of line
 	before int  // points of the line in earlier blocks
+	left   int  // bytes of faults that may still be told
 	progress
 }
 
 // Store stores lines and returns the outcome of each; the result is valid until the next call. It
 // returns when they are durable. After an error some may be stored; storing them again is harmless.
+// A few bytes of a line can be a fault of a hundred, so the faults of all lines together take at most
+// maxTold. Beyond that, they are only counted.
 func (l *Lines) Store(ctx context.Context, lines [][]byte) ([]Line, error) {
+	l.left = maxTold
+	return l.store(ctx, lines)
+}
+
+// Again is Store for a line of the last Store that was held. Its faults count with those of that Store.
+func (l *Lines) Again(ctx context.Context, line []byte) (Line, error) {
+	left := l.left
+	results, err := l.store(ctx, [][]byte{line})
+	if err != nil {
+		return Line{}, err
+	}
+	if results[0].Held { // the next outcome replaces this one
+		l.left = left
+	}
+	return results[0], nil
+}
+
+func (l *Lines) store(ctx context.Context, lines [][]byte) ([]Line, error) {
 	defer l.p.reset(nil) // keeps nothing of the lines
 	l.results = append(l.results[:0], make([]Line, len(lines))...)
 	most := 0
 	for _, line := range lines {
 		most += len(line)/6 + 1 // the shortest point has 5 bytes, and a comma
 	}
-	for c := (cut{}); c.line < len(lines); {
+	c := cut{left: l.left}
+	for c.line < len(lines) {
 		from := c
 		_, err := l.p.w.Ingest(ctx, min(ingest.BlockSamples, most), func() error {
 			c = from
@@ -67,6 +90,7 @@ func (l *Lines) Store(ctx context.Context, lines [][]byte) ([]Line, error) {
 			return nil, err
 		}
 	}
+	l.left = c.left
 	return l.results, nil
 }
 
@@ -74,6 +98,7 @@ func (l *Lines) Store(ctx context.Context, lines [][]byte) ([]Line, error) {
 func (l *Lines) block(c *cut, lines [][]byte) error {
 	p := l.p
 	for c.line < len(lines) && !p.w.Full() {
+		p.most = min(maxAnswer, c.left)
 		if c.begun {
 			p.progress = c.progress
 		} else {
@@ -89,9 +114,10 @@ func (l *Lines) block(c *cut, lines [][]byte) error {
 			return nil
 		}
 		l.results[c.line] = Line{Points: c.before, Held: p.held > 0}
-		if p.messages > 0 {
+		if p.messages > 0 || p.untold > 0 {
 			l.results[c.line].Faults = append([]string(nil), p.answer()...)
 		}
+		c.left -= min(p.answered, c.left)
 		c.line, c.before = c.line+1, 0
 	}
 	return nil

@@ -187,3 +187,48 @@ func TestMetricThatIsNotTaken(t *testing.T) {
 		}
 	}
 }
+
+// The faults that are told of all lines of a call take a bounded number of bytes, also if lines are
+// stored again, as often as that may be, because series were held. All faults are counted.
+func TestFaultsOfManyLines(t *testing.T) {
+	h := newHarness(t, func(c *ingest.Config) { c.NewSeriesBurst, c.NewSeriesPerSecond = 1, 1 })
+	lines := NewLines(h.pipeline, h.pipeline.Protocol("import"), "test")
+	told := func(faults []string) (n int) {
+		for _, f := range faults {
+			n += len(f)
+		}
+		return n
+	}
+	const faults = 500
+	input := make([][]byte, 100)
+	for i := range input {
+		input[i] = []byte(`[{"name":"m","tags":{"a":"b"},"datapoints":[[1,1]` + strings.Repeat(`,["x",1]`, faults) + `]},{"name":"held","tags":{"a":"b"},"datapoints":[[1,1]]}]`)
+	}
+	results, err := lines.Store(t.Context(), input)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := 0
+	for i, r := range results {
+		all += told(r.Faults)
+		if len(r.Faults) == 0 || !r.Held {
+			t.Errorf("line %d has %d faults, held: %v", i, len(r.Faults), r.Held)
+		}
+	}
+	const counts = 100 * 100 // bytes of texts that only count, one a line
+	if all < maxTold/2 || all > maxTold+counts {
+		t.Errorf("%d bytes are told, at most %d may be", all, maxTold)
+	}
+	if last := results[99].Faults; len(last) != 1 || !strings.HasPrefix(last[0], "and 50") || !strings.HasSuffix(last[0], " more faults, see /admin/rejected") {
+		t.Errorf("of the last line %.200q is told", last)
+	}
+	for range 20 {
+		again, err := lines.Again(t.Context(), input[99])
+		if err != nil || len(again.Faults) != 1 {
+			t.Fatalf("again: %.200q, %v", again.Faults, err)
+		}
+	}
+	if first, err := lines.Store(t.Context(), input[:1]); err != nil || len(first[0].Faults) < faults {
+		t.Errorf("the next call tells %d faults, %v", len(first[0].Faults), err)
+	}
+}

@@ -16,6 +16,9 @@ const (
 	maxMessages = 1000
 	maxAnswer   = 256 << 10
 
+	// maxTold limits the bytes of the faults of all lines of one Lines.Store.
+	maxTold = 1 << 20
+
 	// scratchKept is the size of the largest buffer that a parser keeps between
 	// requests.
 	scratchKept = 64 << 10
@@ -42,7 +45,7 @@ type progress struct {
 	timeName string // "time" when the metric has one: it wins over timestamp
 	messages int    // faults reported so far
 	answered int    // bytes of these
-	untold   int    // faults beyond maxMessages or maxAnswer
+	untold   int    // faults beyond maxMessages or most
 	held     int    // series that new_series_per_second refused: try again
 }
 
@@ -52,6 +55,7 @@ type parser struct {
 	p     *ingest.Pipeline
 	w     *ingest.Writer
 	told  []string     // messages for the sender
+	most  int          // bytes of these
 	names ingest.Names // of the metric, once checked
 	arena []byte       // names whose escapes are resolved, of one metric
 	value []byte       // a text value whose escapes are resolved
@@ -68,7 +72,7 @@ type parser struct {
 func newParser(p *ingest.Pipeline, w *ingest.Writer, types datatype.Registry) *parser {
 	c := p.Config()
 	most := max(c.MaxMetricBytes, c.MaxTagNameBytes, c.MaxTagValueBytes, c.MaxStringBytes)
-	return &parser{p: p, w: w, types: types, longest: jsontext.MaxEscape * int(most)}
+	return &parser{p: p, w: w, types: types, longest: jsontext.MaxEscape * int(most), most: maxAnswer}
 }
 
 func (p *parser) reset(body []byte) {
