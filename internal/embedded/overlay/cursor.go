@@ -15,9 +15,10 @@ import (
 )
 
 const (
-	blockSamples = 1024 // samples gathered into one block when sources interleave
-	longRun      = 64   // a run at least this long is handed out without copying
-	blockRuns    = 256  // statistics gathered into one block
+	blockSamples = 1024      // samples gathered into one block when sources interleave
+	blockBytes   = 256 << 10 // bytes of their texts, which may have 64 KiB each: readers are charged for a block once they have it
+	longRun      = 64        // a run at least this long is handed out without copying
+	blockRuns    = 256       // statistics gathered into one block
 )
 
 // A Cursor merges the samples that files, frozen head and active head have of one
@@ -208,7 +209,7 @@ func (c *Cursor) advance() (*store.Block, error) {
 		if err := c.skip(src, n); err != nil {
 			return nil, err
 		}
-		if c.gather.Len() >= blockSamples {
+		if c.gather.Len() >= blockSamples || len(c.gather.Data) >= blockBytes {
 			break
 		}
 	}
@@ -443,7 +444,7 @@ func (c *Cursor) decode(src *source) error {
 func (c *Cursor) decodeFragments(src *source) error {
 	err := src.run.Decode(src.fragment, &src.cols)
 	for err == nil && c.flip == 0 && c.options.Summarize == nil &&
-		src.next < len(src.run.Fragments) && src.cols.Len() < min(blockSamples, c.left) {
+		src.next < len(src.run.Fragments) && src.cols.Len() < min(blockSamples, c.left) && len(src.cols.Data) < blockBytes {
 		err = src.run.Decode(src.run.Fragments[src.next], &src.cols)
 		src.next++
 	}

@@ -607,3 +607,52 @@ func TestReadHolds(t *testing.T) {
 	}
 	c.Close()
 }
+
+// TestLongTexts: a block of long texts ends after a bounded number of bytes, although it has few
+// samples, whether they come from one head or alternate between two, and in both orders.
+func TestLongTexts(t *testing.T) {
+	const texts, long = 600, 60 << 10
+	text := bytes.Repeat([]byte("x"), long)
+	for name, layersOf := range map[string]func(*Layers, int) *head.Head{
+		"one head":             func(l *Layers, _ int) *head.Head { return l.Active },
+		"two that alternate":   func(l *Layers, i int) *head.Head { return []*head.Head{l.Active, l.Frozen}[i%2] },
+		"a head after a head":  func(l *Layers, i int) *head.Head { return []*head.Head{l.Frozen, l.Active}[i*2/texts] },
+		"texts that overwrite": func(l *Layers, i int) *head.Head { return []*head.Head{l.Frozen, l.Active}[i*7%5%2] },
+	} {
+		for _, expires := range []bool{false, true} {
+			w := newWorld(t, 1)
+			w.layers.Active, w.layers.Frozen = head.New(head.MaxBytes), head.New(head.MaxBytes)
+			for i := range texts {
+				var b store.Batch
+				ttl := uint32(0)
+				if expires {
+					ttl = uint32(1 + i%2*1_000_000) // every second one has expired
+				}
+				b.AddBytes(2, int64(i)*1000, text, ttl)
+				layersOf(&w.layers, i).Append(&b, []model.Kind{model.String})
+			}
+			for _, descending := range []bool{false, true} {
+				c := w.pool.Read(t.Context(), &w.layers, lastMS, 2, model.String, store.ReadOptions{Range: model.AllTime, Descending: descending})
+				got, most := 0, 0
+				for {
+					b, err := c.Next()
+					if err != nil {
+						t.Fatal(err)
+					}
+					if b == nil {
+						break
+					}
+					got, most = got+b.Len(), max(most, len(b.Data))
+				}
+				c.Close()
+				want := texts
+				if expires {
+					want /= 2
+				}
+				if got != want || most > blockBytes+4*64<<10 {
+					t.Errorf("%s, expires %v, descending %v: %d texts of %d, a block of %d bytes", name, expires, descending, got, want, most)
+				}
+			}
+		}
+	}
+}
