@@ -21,7 +21,7 @@ import (
 const savedFrom = "saved_from"
 
 // An output stores the results of queries as points of one metric. It holds at most
-// ingest.BlockSamples of them, and ingest.BlockBytes of names.
+// ingest.BlockSamples of them, and ingest.BlockBytes of names and texts.
 type output struct {
 	scheduler *Scheduler
 	writer    *ingest.Writer
@@ -43,7 +43,7 @@ type output struct {
 
 	groups    []*outputGroup
 	held      int // points in groups
-	heldNames int // bytes of the names of groups
+	heldBytes int // of the names of groups, and of the texts of their points
 	stored    int64
 
 	unnamed int64         // results that were not stored because the names of their series were refused
@@ -57,7 +57,7 @@ type output struct {
 // dropped.
 func (o *output) begin(within model.TimeRange) {
 	o.lacking = nil
-	o.groups, o.held, o.heldNames, o.within = o.groups[:0], 0, 0, within
+	o.groups, o.held, o.heldBytes, o.within = o.groups[:0], 0, 0, within
 }
 
 // An outputGroup is a group of the query's result, or a part of it.
@@ -116,6 +116,7 @@ func (o *output) add(ctx context.Context, g *agg.Group) error {
 // addPoint adds a point to a held group. At the maximum number of points, it stores all held points.
 func (o *output) addPoint(ctx context.Context, group *outputGroup, p agg.Point) error {
 	group.points = append(group.points, p)
+	o.heldBytes += len(p.Data)
 	if o.held++; !o.full() {
 		return nil
 	}
@@ -142,15 +143,15 @@ func (o *output) leavesOut(p *agg.Point) bool {
 
 // full reports whether enough is held for a flush.
 func (o *output) full() bool {
-	return o.held == ingest.BlockSamples || o.heldNames >= ingest.BlockBytes
+	return o.held == ingest.BlockSamples || o.heldBytes >= ingest.BlockBytes
 }
 
 // hold adds a group to those that the next flush stores.
 func (o *output) hold(g *outputGroup) {
 	o.groups = append(o.groups, g)
-	o.heldNames += len(g.names.Metric)
+	o.heldBytes += len(g.names.Metric)
 	for _, t := range g.names.Tags {
-		o.heldNames += len(t.Name) + len(t.Value)
+		o.heldBytes += len(t.Name) + len(t.Value)
 	}
 }
 
@@ -177,7 +178,7 @@ func (o *output) flush(ctx context.Context) error {
 	if err := o.replace(ctx, replaced); err != nil {
 		return fmt.Errorf("delete outdated results in %s: %w", o.metric, err)
 	}
-	o.groups, o.held, o.heldNames = o.groups[:0], 0, 0
+	o.groups, o.held, o.heldBytes = o.groups[:0], 0, 0
 	return nil
 }
 

@@ -214,3 +214,43 @@ func TestErrorText(t *testing.T) {
 		}
 	}
 }
+
+// texts is a stream of texts that does not end before a number of them.
+type texts struct{ n, most, bytes int }
+
+func (s *texts) Next(p *agg.Point) (bool, error) {
+	s.n++
+	*p = agg.Point{TimeMS: int64(s.n), Kind: model.String, Data: []byte(strings.Repeat("x", s.bytes))}
+	return s.n <= s.most, nil
+}
+
+// Long texts are stored a few at a time, of one group and of many.
+func TestResultsWithLongTexts(t *testing.T) {
+	h := newHarness(t)
+	o := &output{scheduler: h.scheduler, writer: h.pipeline.NewWriter(h.scheduler.protocol, "", 0), metric: "dst", source: "src"}
+	o.begin(model.AllTime)
+	const long, many = 50_000, 100
+	for i := range many {
+		by := &agg.TagGroupBy{Tags: []string{"a"}}
+		n := 1
+		if i == 0 {
+			n = many
+		}
+		g := &agg.Group{Points: &texts{most: n, bytes: long}, Labels: []agg.Label{{By: by, Tags: []string{fmt.Sprint(i)}}}}
+		if err := o.add(t.Context(), g); err != nil {
+			t.Fatal(err)
+		}
+		held := 0
+		for _, g := range o.groups {
+			for _, p := range g.points {
+				held += len(p.Data)
+			}
+		}
+		if held > ingest.BlockBytes {
+			t.Fatalf("texts of %d bytes are held", held)
+		}
+	}
+	if err := o.flush(t.Context()); err != nil || o.stored != 2*many-1 {
+		t.Fatal(o.stored, err)
+	}
+}
