@@ -39,11 +39,14 @@ type downsampler interface {
 	AllKeptFromMS() int64
 }
 
-// maxWhole bounds the results of one group that are held in memory until the run knows
-// whether they replace a bucket.
-const maxWhole = 1 << 20
+// The results of one group that are held in memory until the run knows whether they replace a
+// bucket.
+const (
+	maxWhole      = 1 << 20
+	maxWholeBytes = 16 << 20 // of their texts
+)
 
-// errTooManyResults means that the results of a group exceed maxWhole.
+// errTooManyResults means that the results of a group exceed maxWhole or maxWholeBytes.
 var errTooManyResults = errors.New("too many results to replace the downsampled ones")
 
 // errDownsampledMeanwhile means that results were downsampled while they were recomputed.
@@ -389,6 +392,9 @@ func (o *output) addRenewed(ctx context.Context, g *agg.Group, tags model.Tags) 
 	if err != nil {
 		return err
 	}
+	if len(all) == 0 || o.renewal.keep {
+		return o.addOutside(ctx, g, all)
+	}
 	points, err := o.collect(g, all)
 	if err != nil {
 		return err
@@ -413,7 +419,7 @@ func (o *output) addRenewed(ctx context.Context, g *agg.Group, tags model.Tags) 
 // replaces reports whether the computed results replace a span. A span that reaches beyond the
 // computed range stays: some of its results were not computed.
 func (o *output) replaces(w *downsampledSpan) bool {
-	return !o.renewal.keep && o.renewal.covers(w) && w.computed >= w.stored
+	return o.renewal.covers(w) && w.computed >= w.stored
 }
 
 // covers reports whether the run computes all results of a span.
@@ -424,6 +430,7 @@ func (r *renewal) covers(w *downsampledSpan) bool {
 // collect returns the points of a group, and counts those in each span.
 func (o *output) collect(g *agg.Group, all []downsampledSpan) (points []agg.Point, err error) {
 	var p agg.Point
+	bytes := 0
 	for {
 		ok, err := g.Points.Next(&p)
 		if err != nil || !ok {
@@ -433,7 +440,7 @@ func (o *output) collect(g *agg.Group, all []downsampledSpan) (points []agg.Poin
 			continue
 		}
 		w := spanAt(all, p.TimeMS)
-		if r := o.renewal; w != nil && !r.keep && !r.covers(w) {
+		if r := o.renewal; w != nil && !r.covers(w) {
 			if r.asked.Contains(p.TimeMS) {
 				return nil, errDownsampledMeanwhile // the next run finds the bucket at its start
 			}
@@ -442,7 +449,7 @@ func (o *output) collect(g *agg.Group, all []downsampledSpan) (points []agg.Poin
 		if w != nil {
 			w.computed++
 		}
-		if len(points) == maxWhole {
+		if bytes += len(p.Data); len(points) == maxWhole || bytes > maxWholeBytes {
 			return nil, errTooManyResults
 		}
 		p.Data = append([]byte(nil), p.Data...)

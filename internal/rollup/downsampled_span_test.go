@@ -357,25 +357,61 @@ func TestCollectBoundsResults(t *testing.T) {
 	}
 }
 
+func TestCollectBoundsTexts(t *testing.T) {
+	const long = 50_000
+	o := &output{within: model.AllTime, renewal: &renewal{}}
+	for n, want := range map[int]error{maxWholeBytes / long: nil, maxWholeBytes/long + 1: errTooManyResults} {
+		points, err := o.collect(&agg.Group{Points: &texts{most: n, bytes: long}}, nil)
+		if err != want || err == nil && len(points) != n {
+			t.Errorf("%d texts: %d, %v, want %v", n, len(points), err, want)
+		}
+	}
+}
+
+// More texts than collect allows are stored all the same: the store downsamples no texts, so they
+// need not wait until it is known what they replace.
+func TestTextsAmongDownsampledResults(t *testing.T) {
+	h, _ := newDownsampled(t)
+	const long, many = 50_000, maxWholeBytes/50_000 + 1
+	for name, keep := range map[string]bool{"replaced": false, "kept": true} {
+		o := &output{scheduler: h.scheduler, writer: h.pipeline.NewWriter(h.scheduler.protocol, "", 0), metric: name, source: "src"}
+		o.begin(model.AllTime)
+		o.renewal = &renewal{around: model.AllTime, asked: model.AllTime, keep: keep}
+		err := o.add(t.Context(), &agg.Group{Points: &texts{most: many, bytes: long}})
+		if err := errors.Join(err, o.flush(t.Context())); err != nil || o.stored != many {
+			t.Errorf("%s: %d texts stored, want %d: %v", name, o.stored, many, err)
+		}
+	}
+}
+
+// Results in the spans that stay are left out, those around them are stored.
+func TestResultsOutsideSpans(t *testing.T) {
+	h, _ := newDownsampled(t)
+	o := &output{scheduler: h.scheduler, writer: h.pipeline.NewWriter(h.scheduler.protocol, "", 0), metric: "dst", source: "src"}
+	o.begin(model.AllTime)
+	err := o.addOutside(t.Context(), &agg.Group{Points: &endless{left: 100, ms: 100}}, []downsampledSpan{{TimeRange: model.TimeRange{StartMS: 110, EndMS: 119}}, {TimeRange: model.TimeRange{StartMS: 199, EndMS: 300}}})
+	if err := errors.Join(err, o.flush(t.Context())); err != nil || o.stored != 100-10-1 {
+		t.Errorf("%d results stored, want 89: %v", o.stored, err)
+	}
+}
+
 // Only a span that reaches beyond the computed range, and contains a requested result,
-// ends the run: others are whole, or stay.
+// ends the run: others are whole.
 func TestCollectSeesSpansBeyondWhatIsComputed(t *testing.T) {
 	around := model.TimeRange{StartMS: 100, EndMS: 199}
 	for _, tc := range []struct {
 		what  string
 		span  model.TimeRange
 		asked model.TimeRange
-		keep  bool
 		want  error
 	}{
-		{"whole", around, around, false, nil},
-		{"begins before", model.TimeRange{StartMS: 99, EndMS: 199}, around, false, errDownsampledMeanwhile},
-		{"ends behind", model.TimeRange{StartMS: 100, EndMS: 200}, around, false, errDownsampledMeanwhile},
-		{"stays", model.TimeRange{StartMS: 99, EndMS: 199}, around, true, nil},
-		{"not asked for", model.TimeRange{StartMS: 99, EndMS: 149}, model.TimeRange{StartMS: 150, EndMS: 160}, false, nil},
-		{"asked for at its end", model.TimeRange{StartMS: 99, EndMS: 150}, model.TimeRange{StartMS: 150, EndMS: 160}, false, errDownsampledMeanwhile},
+		{"whole", around, around, nil},
+		{"begins before", model.TimeRange{StartMS: 99, EndMS: 199}, around, errDownsampledMeanwhile},
+		{"ends behind", model.TimeRange{StartMS: 100, EndMS: 200}, around, errDownsampledMeanwhile},
+		{"not asked for", model.TimeRange{StartMS: 99, EndMS: 149}, model.TimeRange{StartMS: 150, EndMS: 160}, nil},
+		{"asked for at its end", model.TimeRange{StartMS: 99, EndMS: 150}, model.TimeRange{StartMS: 150, EndMS: 160}, errDownsampledMeanwhile},
 	} {
-		o := &output{within: model.AllTime, renewal: &renewal{asked: tc.asked, around: around, keep: tc.keep}}
+		o := &output{within: model.AllTime, renewal: &renewal{asked: tc.asked, around: around}}
 		all := []downsampledSpan{{TimeRange: tc.span}}
 		_, err := o.collect(&agg.Group{Points: &endless{left: 100, ms: 100}}, all)
 		if !errors.Is(err, tc.want) {

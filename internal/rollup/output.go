@@ -90,12 +90,18 @@ func (o *output) newGroup(g *agg.Group) *outputGroup {
 
 // add stores all points of a group of the result.
 func (o *output) add(ctx context.Context, g *agg.Group) error {
-	group := o.newGroup(g)
 	if o.renewal != nil {
-		if tags, err := model.NewTags(group.names.Tags...); err == nil { // else the pipeline refuses it
+		if tags, err := model.NewTags(o.newGroup(g).names.Tags...); err == nil { // else the pipeline refuses it
 			return o.addRenewed(ctx, g, tags)
 		}
 	}
+	return o.addOutside(ctx, g, nil)
+}
+
+// addOutside stores the points of a group that are outside all spans. The downsampled results in
+// the spans stay.
+func (o *output) addOutside(ctx context.Context, g *agg.Group, spans []downsampledSpan) error {
+	group := o.newGroup(g)
 	o.hold(group)
 	var p agg.Point
 	for {
@@ -104,6 +110,10 @@ func (o *output) add(ctx context.Context, g *agg.Group) error {
 			return err
 		}
 		if o.leavesOut(&p) {
+			continue
+		}
+		if spanAt(spans, p.TimeMS) != nil {
+			o.scheduler.metrics.kept.Inc()
 			continue
 		}
 		p.Data = append([]byte(nil), p.Data...)
