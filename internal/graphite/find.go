@@ -176,7 +176,7 @@ func nodesOf(found []*entry) iter.Seq[render.Node] {
 // writeNodes answers a graphite-web that has this server in its CLUSTER_SERVERS.
 func (a *API) writeNodes(w http.ResponseWriter, format string, found []*entry) error {
 	w.Header().Set("Content-Type", render.NodesType(format))
-	return render.WriteNodes(w, format, slices.Collect(nodesOf(found)), a.now().Unix())
+	return render.WriteNodes(w, format, slices.AppendSeq(make([]render.Node, 0, len(found)), nodesOf(found)), a.now().Unix())
 }
 
 func (a *API) findAll(s *query.Session, glob string, leavesOnly bool) ([]*entry, error) {
