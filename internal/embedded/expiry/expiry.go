@@ -30,9 +30,9 @@ const (
 	Burst = 512 << 20
 )
 
-// Series records when series of one block file expire. All methods get that file. The zero value
-// relies on the properties of the file. Only one goroutine at a time may call methods other than
-// Expired and Rest.
+// Series records when series of one block file expire: all methods that get a file must get that
+// one. The zero value relies on the properties of the file. Only one goroutine at a time may call
+// methods other than Expired and Rest.
 type Series struct {
 	scanned bool
 	next    []expiry // the series that expire next, in order of expiry

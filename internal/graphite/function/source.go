@@ -5,10 +5,10 @@ import "context"
 // A Source provides series.
 type Source interface {
 	// Fetch returns for each query, in the same order, the series that match,
-	// each on its own step. Series without any point in the range are left out.
-	// The Source still owns the values: they must be copied before they are
-	// changed. Memory of the values is charged by the caller of Fetch again when
-	// it copies them.
+	// each on its own step. A series is left out if its step has no point in the
+	// range, but not because it has no values there. The Source still owns the
+	// values: they must be copied before they are changed. Memory of the values
+	// is charged by the caller of Fetch again when it copies them.
 	Fetch(ctx context.Context, queries []Query, within Range) ([][]Fetched, error)
 
 	// Events returns the times of events, in seconds since 1970, that lie in
