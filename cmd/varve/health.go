@@ -51,10 +51,14 @@ func health(t terminal, args []string) error {
 	if err != nil {
 		return err
 	}
+	flag := "--url"
+	if own {
+		flag = "--http-addr"
+	}
 	if wait {
-		err = waitHealthy(context.Background(), client, base)
+		err = waitHealthy(context.Background(), client, base, flag)
 	} else {
-		_, err = askHealth(client, base)
+		_, err = askHealth(client, base, flag)
 	}
 	if err != nil {
 		return err
@@ -115,10 +119,10 @@ func healthClient(own bool) (*http.Client, error) {
 
 // waitHealthy returns when the server is healthy. It has no limit of its own while the server
 // answers that it is not: the caller bounds how long a store may take to open.
-func waitHealthy(ctx context.Context, client *http.Client, base string) error {
+func waitHealthy(ctx context.Context, client *http.Client, base, flag string) error {
 	heard := time.Now()
 	for {
-		status, err := askHealth(client, base)
+		status, err := askHealth(client, base, flag)
 		switch {
 		case err == nil:
 			return nil
@@ -136,10 +140,11 @@ func waitHealthy(ctx context.Context, client *http.Client, base string) error {
 }
 
 // askHealth returns nil if the server is healthy, and the status of its answer, 0 without one.
-func askHealth(client *http.Client, base string) (status int, err error) {
+// flag is the one that names another server.
+func askHealth(client *http.Client, base, flag string) (status int, err error) {
 	response, err := client.Get(base + "/api/v1/health/check")
 	if err != nil {
-		return 0, fmt.Errorf("ask %s for its health: %w", base, remote.Unreached(err))
+		return 0, fmt.Errorf("ask %s for its health: %w", base, remote.Unreached(err, flag))
 	}
 	defer response.Body.Close()
 	switch response.StatusCode {

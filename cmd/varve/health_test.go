@@ -14,8 +14,8 @@ import (
 	"varve/internal/httpapi"
 )
 
-// TestHealth: a server that runs is well, as its flags, the environment or a URL name
-// it; nothing that listens is a fault, and so is a server that says no.
+// TestHealth: a running server is healthy, whether flags, the environment or a URL name it. A port
+// without a listener is a fault, and the hint names the flag that was used.
 func TestHealth(t *testing.T) {
 	p := start(t, t.TempDir())
 	wantRun(t, 0, []string{"is healthy"}, "health", "--http-addr", p.http)
@@ -25,6 +25,7 @@ func TestHealth(t *testing.T) {
 	}
 	nobody := cqltest.ClosedPort(t)
 	wantRun(t, 1, []string{"ask http://" + nobody, "connection refused: no server listens there; use --http-addr for another server"}, "health", "--http-addr", nobody)
+	wantRun(t, 1, []string{"ask http://" + nobody, "connection refused: no server listens there; use --url for another server"}, "health", "--url", "http://"+nobody)
 	for _, url := range []string{"127.0.0.1:8080", "ftp://127.0.0.1", "http://", "http://a/b"} {
 		wantRun(t, 2, []string{"want http://host:port"}, "health", "--url", url)
 	}

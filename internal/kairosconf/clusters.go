@@ -68,7 +68,7 @@ func (m *mapper) clusterKey(key, name, target string) {
 	case name == "name":
 		m.Note(key, "metrics and health call it meta_cluster")
 	case read && name == "write_consistency_level":
-		m.Note(key, "deletes there take cassandra.write_consistency")
+		m.Note(key, "deletes there use cassandra.write_consistency")
 	case slices.Contains(onlyWritten, name), read && name == "replication":
 		m.Note(key, "it is for new tables, and none are created in this cluster")
 	case name == "replication":

@@ -194,7 +194,7 @@ func TestMapping(t *testing.T) {
 				"cassandra.meta_cluster.replication = {}", "cassandra.meta_cluster.write_consistency = ALL", "cassandra.schema.create = keyspace",
 			}, "", ""},
 		{"the cluster that is written to", c + `write_cluster { name: w, start_time: "2001-07-04T12:08-0700" }`, nil, "", ""},
-		{"HTTPS", "kairosdb.jetty.ssl.port: 443", nil, "plain HTTP", ""},
+		{"HTTPS", "kairosdb.jetty.ssl.port: 443", nil, "server.tls.cert_file", ""},
 		{"filters", "kairosdb.filter.prefix: [a]", nil, "drop them at the sender", ""},
 		{"health", "kairosdb.health.healthyResponseCode: 200", nil, "204", ""},
 		{"the query in answers", "kairosdb.queries.return_query_in_response: true", nil, "do not repeat the query", ""},

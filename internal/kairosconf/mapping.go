@@ -111,7 +111,7 @@ const (
 // warnings are checked before notes. In each list the first match wins.
 var (
 	warnings = remarks(
-		`^jetty\.(ssl|auth_module_name|basic_auth)`, "Varve serves plain HTTP without passwords; put a proxy before it",
+		`^jetty\.(ssl|auth_module_name|basic_auth)`, "not taken over: set server.tls.cert_file and server.tls.key_file for TLS, and auth.enabled to require tokens",
 		`^service\.(oauth|filter|demo|blast|carbon|qos)$|^(oauth|qos|carbon)\.`, noSuchPart,
 		`^(filter|metric_index_filter)\.`, "Varve does not drop or hide metrics by name; drop them at the sender",
 		`^service\.(telnet|http|health)$`, "it is turned off by server.telnet_addr, or cannot be turned off",

@@ -149,14 +149,14 @@ func (s *Server) send(ctx context.Context, method, path, kind string, body []byt
 	}
 	response, err := s.client.Do(request)
 	if err != nil {
-		return nil, fmt.Errorf("ask the server at %s: %w", s.Addr, Unreached(err))
+		return nil, fmt.Errorf("ask the server at %s: %w", s.Addr, Unreached(err, "--http-addr"))
 	}
 	return response, nil
 }
 
 // Unreached leaves out of an error of http.Client what the text before it says: method, URL
-// and address. It adds the way out, where there is one.
-func Unreached(err error) error {
+// and address. It adds the way out, where there is one. flag is the one that names the server.
+func Unreached(err error, flag string) error {
 	if failed, ok := errors.AsType[*url.Error](err); ok {
 		err = failed.Err
 	}
@@ -165,7 +165,7 @@ func Unreached(err error) error {
 	case foreign:
 		return fmt.Errorf("%w; the variable %s must name a file with the authority of the server's certificate", unknown, caVariable)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("%w: no server listens there; use --http-addr for another server", syscall.ECONNREFUSED)
+		return fmt.Errorf("%w: no server listens there; use %s for another server", syscall.ECONNREFUSED, flag)
 	case errors.Is(err, io.EOF):
 		return fmt.Errorf("the server closed the connection without an answer (%w); check that this is its HTTP port (server.http_addr)", io.EOF)
 	}
