@@ -441,7 +441,7 @@ func (a *appending) store() error {
 			return err
 		}
 	}
-	return &store.UnavailableError{Reason: fmt.Sprintf("the storage is too slow: marking the buckets of the events took longer than %v (timeline.lead_time) each time: send them again, fewer at once", a.e.markLife())}
+	return &store.UnavailableError{Reason: fmt.Sprintf("the storage is too slow: marking the buckets of the events took longer than %v (timeline.lead_time) each time: send the events again, fewer per request", a.e.markLife())}
 }
 
 // marksAgainMax bounds how often buckets are marked again.

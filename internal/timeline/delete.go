@@ -107,10 +107,10 @@ func (e *Engine) findID(ctx context.Context, l *line, r Range, id string) (found
 		return nil, err
 	}
 	if !whole && b.rows > 0 && b.buckets > 0 {
-		return nil, &store.UnavailableError{Reason: fmt.Sprintf("the search for an id took %v, the most that a request may take: try again, or give from and until, best both the time of the event", pageTime)}
+		return nil, &store.UnavailableError{Reason: fmt.Sprintf("the search for an id took %v, the most that a request may take: try again, or give from and until, ideally both equal to the time of the event", pageTime)}
 	}
 	if !whole {
-		return nil, &store.LimitError{Limit: "events that are looked through for an id", Max: pageRows, What: "give from and until, best both the time of the event"}
+		return nil, &store.LimitError{Limit: "events that are searched for an id", Max: pageRows, What: "give from and until, ideally both equal to the time of the event"}
 	}
 	return found, nil
 }

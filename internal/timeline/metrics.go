@@ -30,7 +30,7 @@ func newMetrics(e *Engine) *metrics {
 	m.gaps = m.Counter("payload_gaps_total", "Events that were read although their data, which is stored separately, was missing.")
 	m.tailed = m.CounterVec("tails_total", "Readers that followed a timeline, by how it ended: closed or behind.", "end")
 	m.expired = m.Counter("buckets_expired_total", "Buckets that were removed because of the retention of their timeline.")
-	m.upkeepFailed = m.Counter("upkeep_failures_total", "Timelines whose upkeep (retention, layout, remains) failed. The next round retries it.")
+	m.upkeepFailed = m.Counter("upkeep_failures_total", "Timelines whose upkeep (retention, layout, leftovers) failed. The next round retries it.")
 	m.noted = m.Counter("deletions_noted_total", "Deletes that were recorded, for 31 days, for servers that have events of the timeline in their spool.")
 	for _, reason := range []string{"input", "limit", "store"} {
 		m.rejected.WithLabelValues(reason) // shown from the start

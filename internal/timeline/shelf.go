@@ -147,7 +147,7 @@ var (
 	ErrConflict = errors.New("the layout of the timeline was changed meanwhile")
 
 	// ErrNoPayload means that a payload that is stored separately does not exist.
-	ErrNoPayload = errors.New("the data of the event is not there")
+	ErrNoPayload = errors.New("the data of the event is missing")
 
 	// ErrBehind means that a reader is so far behind that arrivals after its cursor were dropped.
 	ErrBehind = errors.New("the cursor is older than the log of arrivals: read the events since then by time, then follow the timeline without a cursor")

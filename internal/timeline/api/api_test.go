@@ -259,7 +259,7 @@ func TestBadBodies(t *testing.T) {
 // Timelines of the server itself take no events from clients.
 func TestOwnTimeline(t *testing.T) {
 	s := serve(t)
-	const reason = "timeline _own accepts no events here: the server stores its own there"
+	const reason = "timeline _own accepts no events here: the server stores its own events there"
 	s.wantPart(400, reason, "POST", "/_own/events", `{"time":5,"data":1}`)
 	s.want(200, `{"accepted":1,"rejected":[{"index":0,"error":"`+reason+`"}],"ids":["x","y"]}`, "POST", "/events",
 		`[{"timelines":["a","_own"],"time":5,"id":"x","data":1},{"timelines":["a"],"time":5,"id":"y","data":1}]`)

@@ -42,7 +42,7 @@ func (a *API) append(w http.ResponseWriter, r *http.Request, name string) error 
 	}
 	defer body.Release()
 	if err := checkJSON(body.Bytes); err != nil {
-		return fmt.Errorf("the body is an event, or an array of events; lines of events have the Content-Type application/x-ndjson: %w", err)
+		return fmt.Errorf("the body must be an event or an array of events; lines of events need the Content-Type application/x-ndjson: %w", err)
 	}
 	b := &block{api: a, name: name, report: newReport(a.pipeline.NewShare(r.RemoteAddr))}
 	defer b.report.share.Release()

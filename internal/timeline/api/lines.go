@@ -62,7 +62,7 @@ func (l *lineReader) checkEmpty(some bool) error {
 	if !l.gzipped || l.empty <= emptyMost {
 		return nil
 	}
-	return &store.LimitError{Limit: "bytes without an event of a packed body", Max: emptyMost, Need: l.empty, What: "read the body on"}
+	return &store.LimitError{Limit: "bytes without an accepted event in a compressed body", Max: emptyMost, Need: l.empty, What: "read the rest of the body"}
 }
 
 // errStopping ends a request while the server stops.

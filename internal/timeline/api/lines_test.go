@@ -29,7 +29,7 @@ func TestWrongEvents(t *testing.T) {
 		{"application/json", "[" + good + strings.Repeat(",{}", badMost+10_000) + "," + good + "]"},
 	} {
 		status, answer := s.send("POST", "/wrong/events", c.body, "Content-Type: "+c.kind)
-		if status != 400 || !strings.Contains(answer, `{"accepted":1,`) || !strings.Contains(answer, `"errors":["limit wrong events of a request of 100000 reached`) {
+		if status != 400 || !strings.Contains(answer, `{"accepted":1,`) || !strings.Contains(answer, `"errors":["limit invalid events of a request of 100000 reached`) {
 			t.Errorf("%s: %d %.100s ... %s", c.kind, status, answer, answer[max(0, len(answer)-200):])
 		}
 	}
@@ -249,7 +249,7 @@ func TestPackedBodyOfNothing(t *testing.T) {
 		t.Errorf("events among blanks: %d %.200s", status, answer)
 	}
 	status, answer := s.send("POST", "/b/events", pack(t, event+blank+blank+event), gz...)
-	if status != http.StatusBadRequest || !strings.HasPrefix(answer, `{"accepted":1,`) || !strings.Contains(answer, "limit bytes without an event of a packed body of 134217728 reached") || !strings.Contains(answer, `"next":1`) {
+	if status != http.StatusBadRequest || !strings.HasPrefix(answer, `{"accepted":1,`) || !strings.Contains(answer, "limit bytes without an accepted event in a compressed body of 134217728 reached") || !strings.Contains(answer, `"next":1`) {
 		t.Errorf("200 MiB of blanks: %d %.300s", status, answer)
 	}
 }

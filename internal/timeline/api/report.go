@@ -55,7 +55,7 @@ func (r *report) checkBad() error {
 	if r.bad <= badMost {
 		return nil
 	}
-	return &store.LimitError{Limit: "wrong events of a request", Max: badMost, Need: r.bad, What: "read the events from number \"next\" on"}
+	return &store.LimitError{Limit: "invalid events of a request", Max: badMost, Need: r.bad, What: "read the events from number \"next\" on"}
 }
 
 // A rejected is an event that is not stored, or not in one of its timelines.
@@ -168,7 +168,7 @@ const (
 // it, the block is appended first.
 func (b *block) add(ctx context.Context, e timeline.Addressed, err error) error {
 	if own := slices.IndexFunc(e.Timelines, b.api.engine.IsOwn); err == nil && own >= 0 {
-		err = badf("timeline %s accepts no events here: the server stores its own there", e.Timelines[own])
+		err = badf("timeline %s accepts no events here: the server stores its own events there", e.Timelines[own])
 	}
 	bytes := int64(len(e.Data)) * int64(len(e.Timelines))
 	if b.isFull(len(e.Timelines), bytes) {

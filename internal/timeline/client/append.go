@@ -148,7 +148,7 @@ func CheckTimeFormat(format string) error {
 	sample := time.Date(year, 10, 21, 16, 32, 43, 0, time.UTC).Format(format)
 	at, err := time.ParseInLocation(format, sample, time.UTC)
 	if err != nil {
-		return fmt.Errorf("%q is not a layout of times as in Go: %w", clip.Text(format, 100), err)
+		return fmt.Errorf("%q is not a time layout of Go: %w", clip.Text(format, 100), err)
 	}
 	if at.Year() != year {
 		return fmt.Errorf(`%q has no year: write 2006 where the year is, as in "2006-01-02 15:04:05"`, clip.Text(format, 100))

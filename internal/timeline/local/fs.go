@@ -92,7 +92,7 @@ func (f *logFile) SyncTo(length int64) (full bool, err error) {
 // Close implements [vfs.File].
 func (f *logFile) Close() error {
 	if f.full.Load() && !f.fs.closing.Load() {
-		f.fs.fatal("write the log to its end: the disk is full")
+		f.fs.fatal("finish writing the log: the disk is full")
 	}
 	return f.File.Close()
 }

@@ -458,7 +458,7 @@ func (s *Shelf) openMeta() error {
 	}
 	s.opening, s.meta.next = opening{generation + 1, 1 + rand.Uint32N(math.MaxUint32)}, number(next)
 	if s.opening.generation >= 1<<(64-sequenceShift) {
-		return errors.New("the store was opened 16 million times: its log of arrivals has no numbers left; export the events and begin a new directory")
+		return errors.New("the store was opened 16 million times: its log of arrivals has no numbers left; export the events and start with a new directory")
 	}
 	if s.meta.count, err = s.countHistories(); err != nil {
 		return err

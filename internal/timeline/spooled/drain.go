@@ -182,8 +182,8 @@ func (p *putting) pass(o wal.ReplayOptions) error {
 // damaged file were missing, the log would have a gap, which also counts as damage.
 func (s *Spool) wayOut(err error) error {
 	if errors.As(err, new(*store.CorruptionError)) {
-		return fmt.Errorf("%w; put the file back from a copy or, to go on without its events, stop the server and move this file and those with lower numbers out of %s: "+
-			"their events that are not drained are lost", err, s.dir)
+		return fmt.Errorf("%w; restore the file from a copy; to continue without its events, stop the server and move this file and those with lower numbers out of %s: "+
+			"events in them that are not drained yet are lost", err, s.dir)
 	}
 	return err
 }

@@ -51,7 +51,7 @@ func (s *Spool) refusing() error {
 }
 
 func (s *Spool) fullError() error {
-	return &store.UnavailableError{Reason: fmt.Sprintf("the spool of timelines is full: %s of %v is reached; bring Cassandra back, or raise it", "timeline.spool_bytes_max", s.options.BytesMax)}
+	return &store.UnavailableError{Reason: fmt.Sprintf("the spool of timelines is full: %s of %v is reached; bring Cassandra back, or raise the limit", "timeline.spool_bytes_max", s.options.BytesMax)}
 }
 
 // Healthy returns nil while events are accepted and put into their timelines, else what is wrong.
