@@ -64,7 +64,7 @@ func (a *API) guard(h func(*slotWriter, *http.Request)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		own, request, leave := a.slots.enter(w, r)
 		if own == nil {
-			httpapi.WriteUnavailable(w, r, fmt.Sprintf("%d exports and imports already run, of at most %d, the last of them for an address without one", a.slots.used.InUse(), a.config.MaxConcurrent))
+			httpapi.WriteUnavailable(w, r, fmt.Sprintf("%d of at most %d exports and imports are already running; the last slot is kept for an address that has none", a.slots.used.InUse(), a.config.MaxConcurrent))
 			return
 		}
 		defer leave()
@@ -116,7 +116,7 @@ func (a *API) export(w *slotWriter, r *http.Request) {
 	case "none":
 		e.mode = store.WithoutBuckets
 	default:
-		httpapi.WriteErrors(w, http.StatusBadRequest, fmt.Sprintf("buckets %q is neither true nor false nor none", clip.Text(buckets, clippedBytes)))
+		httpapi.WriteErrors(w, http.StatusBadRequest, fmt.Sprintf("buckets is %q, but must be true, false or none", clip.Text(buckets, clippedBytes)))
 		return
 	}
 	if err := principal.Of(r.Context()).Check(params["metric"]...); err != nil {

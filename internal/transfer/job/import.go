@@ -247,7 +247,7 @@ func (e Empty) check(ctx context.Context, state string, points int64, to string)
 	if err != nil || !empty {
 		return err
 	}
-	return fmt.Errorf("%s says that %d points are imported into %s, but there are none; remove it to import all again", state, points, to)
+	return fmt.Errorf("%s says that %d points were imported into %s, but the store is empty; remove this file to import all again", state, points, to)
 }
 
 func (j *Import) reject(r transfer.Rejected) error {

@@ -188,7 +188,7 @@ func TestImportIntoAPlaceMadeAgain(t *testing.T) {
 		if at, err := run(old, &failing{Sink: old.sink, at: 2}); err == nil || at.Line != transfer.BlockLines {
 			t.Fatal(name, at, err)
 		}
-		want := fmt.Sprintf("%s.state says that %d points are imported into here, but there are none; remove it to import all again", path, transfer.BlockLines)
+		want := fmt.Sprintf("%s.state says that %d points were imported into here, but the store is empty; remove this file to import all again", path, transfer.BlockLines)
 		if at, err := run(anew, anew.sink); err == nil || err.Error() != want || at.Line != 0 {
 			t.Errorf("%s: %+v, %v, want %s", name, at, err, want)
 		}
