@@ -94,8 +94,8 @@ func (f Foreign) writeComment(w io.Writer) error {
 		title   string
 		remarks []foreign.Remark
 	}{
-		{"sets nothing with these keys, which matter:", f.Warnings},
-		{"sets nothing with these keys, which Varve can do without:", f.Notes},
+		{"has keys without effect in Varve that matter:", f.Warnings},
+		{"has keys without effect that Varve does not need:", f.Notes},
 	} {
 		if len(part.remarks) == 0 {
 			continue

@@ -15,7 +15,7 @@ var removed = map[string]string{
 	"ingest.store_wait":            "a sender that is told to retry loses nothing",
 	"ingest.rejected_kept":         "/admin/rejected shows examples; varve_ingest_rejected_total counts all",
 	"ingest.rejected_bytes":        "/admin/rejected shows examples",
-	"ingest.max_samples_in_flight": "more would wait longer for the same store",
+	"ingest.max_samples_in_flight": "more samples in flight would only wait longer for the store",
 	"ingest.new_series_burst":      "it is twenty times ingest.new_series_per_second",
 	"ingest.max_metric_bytes":      "names are not meant for long texts; a point can be a string",
 	"ingest.max_tag_name_bytes":    "names are not meant for long texts; a point can be a string",
@@ -45,9 +45,9 @@ var removed = map[string]string{
 
 	"graphite.max_event_size":     "a longer event can carry a link instead",
 	"graphite.max_events":         "a shorter time, or tags, make the list shorter",
-	"graphite.max_events_per_day": "what happens more often is a series",
+	"graphite.max_events_per_day": "something that happens more often is better stored as a series",
 
-	"rollups.max_late_spans":  "beyond it the nearest spans become one, which costs time only",
+	"rollups.max_late_spans":  "beyond it the nearest spans are merged, which only costs time",
 	"rollups.retry_interval":  "a failed run loses nothing",
 	"rollups.batch_buckets":   "query.max_memory bounds what a run holds",
 	"rollups.max_task_size":   "a task that is longer can be split",
@@ -68,7 +68,7 @@ var removed = map[string]string{
 	"embedded.log.buffer_bytes":      "writers wait for the disk beyond it",
 	"embedded.log.recycle_segments":  "log files are reused automatically",
 	"embedded.log.sync_interval":     "embedded.log.durability: fsync loses nothing",
-	"embedded.late_hold":             "what clients send again comes within a day",
+	"embedded.late_hold":             "clients resend samples within a day",
 	"embedded.head_bytes":            "it is three tenths of embedded.head_bytes_max",
 
 	"cassandra.connections":     "statements share the connections, and two suffice for a node",
@@ -82,24 +82,24 @@ var removed = map[string]string{
 	"cassandra.retry_pause":     "the pause doubles by itself",
 	"cassandra.read_ahead":      "cassandra.reads_in_flight bounds how much is read at once",
 	"cassandra.read_timeout":    "it is above Cassandra's own time limit of reads, and query.timeout bounds the query",
-	"cassandra.write_timeout":   "it is above Cassandra's own time limit of writes, and the spool keeps what is not written",
+	"cassandra.write_timeout":   "it is above Cassandra's own time limit of writes, and the spool keeps samples that are not written yet",
 
 	"cassandra.schema.index_shards":               "a keyspace keeps the number that it was created with",
 	"cassandra.name":                              "metrics, health and errors call the cluster that is written to write_cluster",
 	"cassandra.meta_cluster.name":                 "metrics, health and errors call it meta_cluster",
-	"cassandra.read_clusters[].write_consistency": "deletes there take cassandra.write_consistency",
+	"cassandra.read_clusters[].write_consistency": "deletes there use cassandra.write_consistency",
 	"cassandra.meta_cluster.tls.ca_file":          "cassandra.tls.ca_file may have the authorities of all clusters, one after the other",
 	"cassandra.meta_cluster.tls.cert_file":        "Varve shows all clusters the certificate in cassandra.tls.cert_file",
 	"cassandra.meta_cluster.tls.key_file":         "Varve shows all clusters the certificate in cassandra.tls.cert_file",
-	"cassandra.meta_cluster.tls.verify_host":      "cassandra.tls.verify_host says it for all clusters",
+	"cassandra.meta_cluster.tls.verify_host":      "cassandra.tls.verify_host applies to all clusters",
 	"cassandra.read_clusters[].tls.ca_file":       "cassandra.tls.ca_file may have the authorities of all clusters, one after the other",
 	"cassandra.read_clusters[].tls.cert_file":     "Varve shows all clusters the certificate in cassandra.tls.cert_file",
 	"cassandra.read_clusters[].tls.key_file":      "Varve shows all clusters the certificate in cassandra.tls.cert_file",
-	"cassandra.read_clusters[].tls.verify_host":   "cassandra.tls.verify_host says it for all clusters",
-	"cassandra.schema.role":                       "read_clusters and meta_cluster say what is read only, and what has only metadata",
+	"cassandra.read_clusters[].tls.verify_host":   "cassandra.tls.verify_host applies to all clusters",
+	"cassandra.schema.role":                       "clusters in read_clusters are only read; meta_cluster has only metadata",
 
-	"cassandra.write.parallel":      "cassandra.writes_in_flight bounds what a node is given",
-	"cassandra.write.batch_rows":    "it is 400; larger batches bring nothing, and make a refused sample cost more",
+	"cassandra.write.parallel":      "cassandra.writes_in_flight bounds the writes to a node",
+	"cassandra.write.batch_rows":    "it is 400; larger batches are no faster, and a refused sample costs more in them",
 	"cassandra.write.index_refresh": "it repairs what KairosDB nodes delete, and costs nothing without them",
 
 	"cassandra.read.postings_cache_age": "Cassandra says what has changed before that",
@@ -111,7 +111,7 @@ var removed = map[string]string{
 
 	"cassandra.hedge_after": "a read is asked of a second replica once it takes twice as long as most of its kind",
 
-	"cassandra.delete.parallel": "a delete works on as many rows at once as a node does, 32 at most",
+	"cassandra.delete.parallel": "a delete works on as many rows at once as a node handles, at most 32",
 	"cassandra.delete.job_rows": "GET /admin/deletes shows jobs, DELETE /admin/deletes/{id} cancels one",
 	"cassandra.delete.horizon":  "rows are three weeks long, and points of KairosDB nodes are seldom later than that",
 

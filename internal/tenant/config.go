@@ -60,7 +60,7 @@ func (c Config) validate(key string) error {
 	var errs []error
 	switch {
 	case c.Name == principal.Default:
-		errs = append(errs, fmt.Errorf("%sname: %q is the tenant of everyone who names no other, and always there; its limits are those of ingest and query", key, c.Name))
+		errs = append(errs, fmt.Errorf("%sname: %q always exists: it is the tenant of requests that name no other; ingest and query set its limits", key, c.Name))
 	default:
 		if err := principal.CheckTenant(c.Name); err != nil {
 			errs = append(errs, fmt.Errorf("%sname: %w", key, err))

@@ -71,7 +71,7 @@ func (q *requests) bounded(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer q.inside.Add(-1)
 		if q.inside.Add(1) > q.limit {
-			httpapi.WriteUnavailable(w, r, fmt.Sprintf("limit max_connections of the tenant, %d, reached: as many of its requests are being answered", q.limit))
+			httpapi.WriteUnavailable(w, r, fmt.Sprintf("limit max_connections of the tenant, %d, reached: that many of its requests are being answered", q.limit))
 			return
 		}
 		h.ServeHTTP(w, r)
