@@ -99,7 +99,7 @@ func (b *notebook) write(p page) error {
 	}
 	path := b.path(p.ID)
 	if err := safefile.Replace(b.fs, path, safefile.Seal(text)); err != nil {
-		return &store.UnavailableError{Reason: fmt.Sprintf("cannot note late points of %s %s in %s; free some space, or fix the disk", b.what, p.ID, path), Err: err}
+		return &store.UnavailableError{Reason: fmt.Sprintf("cannot record late points of %s %s in %s; free some space, or fix the disk", b.what, p.ID, path), Err: err}
 	}
 	return nil
 }

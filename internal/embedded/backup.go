@@ -93,7 +93,7 @@ func (s *Store) orNoRoom(err error) error {
 	if !known || free < s.cfg.MinFreeBytes || !wal.NoSpace(err) || errors.As(err, new(*store.UnavailableError)) {
 		return s.orFull(err)
 	}
-	return &store.UnavailableError{Err: err, Reason: fmt.Sprintf("the disk of %s (%s) has no room for it; remove old backups there, or enlarge the disk; the store itself goes on",
+	return &store.UnavailableError{Err: err, Reason: fmt.Sprintf("the disk of %s (%s) has no room for it; remove old backups there, or enlarge the disk; the store keeps running",
 		s.BackupDir(), s.section.Key("backup_dir"))}
 }
 

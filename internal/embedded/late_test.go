@@ -506,7 +506,7 @@ func TestCompactOfAStartWithAClockAhead(t *testing.T) {
 	f.nowMS.Add(openedHold.Milliseconds() - 1)
 	err := f.Compact(t.Context())
 	var unavailable *store.UnavailableError
-	if !errors.As(err, &unavailable) || !strings.Contains(err.Error(), "retention rules were not applied, everything else was done: for 10m0s after a start") {
+	if !errors.As(err, &unavailable) || !strings.Contains(err.Error(), "retention rules were not applied, all other work was done: for 10m0s after a start") {
 		t.Errorf("by a clock that is ahead: %v", err)
 	}
 	if got, want := store.RetryIn(err), time.Millisecond; got != want {

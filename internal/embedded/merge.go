@@ -183,8 +183,8 @@ func (s *Store) foldEverything(ctx context.Context) (left, err error) {
 		}
 		if now := s.now(); s.justOpened(now.UnixMilli()) {
 			hold := min(s.cfg.LateHold, openedHold)
-			return errors.Join(left, &store.UnavailableError{Reason: fmt.Sprintf("retention rules were not applied, everything else was done: for %v after a start, when the clock may be wrong, "+
-				"they neither fold nor remove anything; compact again after that", hold), Wait: s.opened.Add(hold).Sub(now)}), ctx.Err()
+			return errors.Join(left, &store.UnavailableError{Reason: fmt.Sprintf("retention rules were not applied, all other work was done: for %v after a start, the clock may be wrong, "+
+				"so rules neither fold nor remove anything; compact again after that", hold), Wait: s.opened.Add(hold).Sub(now)}), ctx.Err()
 		}
 		err := s.fold(ctx, files)
 		switch {

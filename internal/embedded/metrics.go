@@ -54,7 +54,7 @@ func newMetrics(s *Store) *metrics {
 	m.damagedReads = counter("damaged_reads_total", "Reads by queries and merges that found damage in a block file.")
 	m.expiryScans = counter("expiry_scans_total", "Scans of block files for series whose samples have expired.")
 	m.expiryScanBytes = counter("expiry_scan_bytes_total", "Bytes of block files that expiry scans read.")
-	m.expiryScansPutOff = counter("expiry_scans_put_off_total", "Expiry scans postponed because others had read enough; each is counted at every interval.")
+	m.expiryScansPutOff = counter("expiry_scans_put_off_total", "Expiry scans postponed because earlier scans had used up the allowance for reading; each is counted at every interval.")
 	m.expiryScanFailures = counter("expiry_scan_failures_total", "Expiry scans that failed; they are retried.")
 	m.views = m.Gauge("views", "Open views, one for each query.")
 

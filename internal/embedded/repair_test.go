@@ -287,7 +287,7 @@ func TestRepairLeavesNewerFiles(t *testing.T) {
 	}
 	fs = image.load(t).MemFS
 	_, err := Repair(context.Background(), fs, "data", offline.RepairOptions{})
-	if unrepairable := (*offline.UnrepairableError)(nil); !errors.As(err, &unrepairable) || !strings.Contains(err.Error(), "are of a newer build") || !strings.Contains(err.Error(), "use the newer build") {
+	if unrepairable := (*offline.UnrepairableError)(nil); !errors.As(err, &unrepairable) || !strings.Contains(err.Error(), "were written by a newer build") || !strings.Contains(err.Error(), "use the newer build") {
 		t.Errorf("%v", err)
 	}
 	if after := readImage(t, fs, "data"); !maps.EqualFunc(image, after, bytes.Equal) {
@@ -680,7 +680,7 @@ func TestBackupToAFullDisk(t *testing.T) {
 	defer s.Close()
 	putRandom(t, s, "saved", 1000, crashOrigin)
 	_, err := s.Backup(t.Context(), "daily")
-	const want = "backup daily: the disk of elsewhere (embedded.backup_dir) has no room for it; remove old backups there, or enlarge the disk; the store itself goes on: "
+	const want = "backup daily: the disk of elsewhere (embedded.backup_dir) has no room for it; remove old backups there, or enlarge the disk; the store keeps running: "
 	if !errors.As(err, new(*store.UnavailableError)) || !strings.HasPrefix(err.Error(), want) || !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("%v, want %s...", err, want)
 	}

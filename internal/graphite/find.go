@@ -313,7 +313,7 @@ func (a *API) expand(w http.ResponseWriter, r *http.Request, form url.Values) {
 	leaves, err := strconv.Atoi("0" + strings.TrimSpace(lastOf(form, "leavesOnly")))
 	grouped, groupErr := strconv.Atoi("0" + strings.TrimSpace(lastOf(form, "groupByExpr")))
 	if err != nil || groupErr != nil {
-		refuse(w, http.StatusBadRequest, "leavesOnly and groupByExpr are 0 or 1")
+		refuse(w, http.StatusBadRequest, "leavesOnly and groupByExpr must be 0 or 1")
 		return
 	}
 	a.within(w, r, strings.Join(form["query"], " "), func(s *query.Session) error {

@@ -194,7 +194,7 @@ func (a *assignments) resign() {
 		return
 	}
 	if err := a.release(ctx); err != nil {
-		a.log.Info("roll-up tasks stay assigned to this node; Varve nodes take them all the same, a KairosDB node may not", "error", err)
+		a.log.Info("roll-up tasks stay assigned to this node; Varve nodes take them over anyway, a KairosDB node may not", "error", err)
 	}
 }
 

@@ -38,7 +38,7 @@ func OwnerAdvice(dir string) string {
 
 // ReadOnlyAdvice says what to do if the file system of a data directory accepts no writes.
 func ReadOnlyAdvice(dir string) string {
-	return fmt.Sprintf("mount the file system of %s for writing; if it was, see the log of the kernel: after an error of the disk, file systems become read-only", dir)
+	return fmt.Sprintf("mount the file system of %s for writing; if it was, see the kernel log: a disk error makes a file system read-only", dir)
 }
 
 // A LockedError means that another process has the directory open.

@@ -12,7 +12,7 @@ import (
 
 const logRemedy = "stop the server and run varve repair: it keeps a copy of the damaged segment and recovers every record that can be read; or restore the last backup"
 
-const missingLogRemedy = "put the file back, or restore the last backup; to go on without what was in it, stop the server and run varve repair"
+const missingLogRemedy = "put the file back, or restore the last backup; to continue without its records, stop the server and run varve repair"
 
 type logCheck struct {
 	*checker

@@ -43,7 +43,7 @@ func (e *UnrepairableError) Error() string {
 	var b strings.Builder
 	what := "the catalogue is damaged, which cannot be repaired"
 	if e.Findings[0].part == partNewerFile {
-		what = "block files are of a newer build; this one would lose what it cannot read of them"
+		what = "block files were written by a newer build; this build would lose the parts that it cannot read"
 	}
 	fmt.Fprintf(&b, "%s: nothing was changed", what)
 	for _, f := range e.Findings {

@@ -326,7 +326,7 @@ func TestUnrepairable(t *testing.T) {
 	d = newData(t).file(1, files, longs(1000, 5)).done().replace(blockPath(1), `"chunks"`, `"others"`)
 	d.write(blockPath(1), 8, []byte{200})
 	_, err = Repair(t.Context(), d.fs, "data", RepairOptions{}, d.salvageLog)
-	if !errors.As(err, &refused) || !strings.HasPrefix(err.Error(), "block files are of a newer build") || !strings.Contains(err.Error(), newerRemedy) {
+	if !errors.As(err, &refused) || !strings.HasPrefix(err.Error(), "block files were written by a newer build") || !strings.Contains(err.Error(), newerRemedy) {
 		t.Errorf("newer file: %v", err)
 	}
 	if NewerRemedy(d.fs, blockPath(1)) != newerRemedy || NewerRemedy(d.fs, blockPath(2)) != "" {

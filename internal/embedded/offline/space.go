@@ -175,7 +175,7 @@ func SpaceOf(ctx context.Context, files []*blockfile.File, o SpaceOptions, serie
 
 func (t *spaceTally) add(e *chunk.Entry) {
 	if !t.known || t.id != e.Series {
-		t.id, t.metric, t.known = e.Series, "(series that are gone)", true
+		t.id, t.metric, t.known = e.Series, "(removed series)", true
 		if s, ok := t.seriesOf(e.Series); ok {
 			t.metric = s.Metric
 		}

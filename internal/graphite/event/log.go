@@ -257,7 +257,7 @@ func (l *Log) put(ctx context.Context, when int64, data []byte) error {
 		}
 		next += 1 + rand.Int64N(1<<try)
 	}
-	return &store.UnavailableError{Reason: fmt.Sprintf("other servers add events of the second %d at the same time; send it again", when)}
+	return &store.UnavailableError{Reason: fmt.Sprintf("other servers add events of the second %d at the same time; send this event again", when)}
 }
 
 // append stores one event and returns its id in the timeline.
