@@ -315,7 +315,7 @@ retention:
 	if status, body := p.do("POST", "/admin/compact", ""); status >= 300 {
 		t.Fatalf("%d %s", status, body)
 	}
-	if status, body := p.do("GET", "/api/v1/export?metric=m.tail&buckets=perhaps", ""); status != 400 || !strings.Contains(body, "neither true nor false nor none") {
+	if status, body := p.do("GET", "/api/v1/export?metric=m.tail&buckets=perhaps", ""); status != 400 || !strings.Contains(body, "must be true, false or none") {
 		t.Errorf("%d %s", status, body)
 	}
 	online, offline := filepath.Join(files, "online"), filepath.Join(files, "offline")
