@@ -86,7 +86,7 @@ func basic(user, password string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password))
 }
 
-// What is no token has no ID.
+// A text that is not a token has no ID.
 func TestIDOf(t *testing.T) {
 	for shown, want := range map[string]string{
 		"varve_0123456789ab_" + strings.Repeat("x", 20): "0123456789ab",
@@ -160,7 +160,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// A file that replaces another one is read, whatever its size and time.
+// A file that replaces another one is read, even if its size and time are the same.
 func TestTokenFileInPlaceOfAnother(t *testing.T) {
 	dir := t.TempDir()
 	path, next := filepath.Join(dir, "tokens.json"), filepath.Join(dir, "next")

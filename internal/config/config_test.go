@@ -480,7 +480,7 @@ func TestChanged(t *testing.T) {
 }
 
 // A setting that was removed is an error that says why, and the value of the constant
-// in its place. Each constant was a setting, or is told why it is none.
+// in its place. Each constant was a setting, or the test says why it never was one.
 func TestRemoved(t *testing.T) {
 	root := Default()
 	l := newLayers(&root)
@@ -529,7 +529,7 @@ func inEachLayer(key string) []Sources {
 	return []Sources{sources(yaml, "", ""), sources("", f.environment()+"=1", ""), sources("", "", "--"+f.flag()+"=1")}
 }
 
-// What the reason of a removal points at is there.
+// Settings that the reason of a removal names exist.
 func TestReasonsOfRemovals(t *testing.T) {
 	root := Default()
 	l := newLayers(&root)
@@ -582,7 +582,7 @@ func TestFaultsOfAllRules(t *testing.T) {
 	}
 }
 
-// Where senders are asked who they are, datagrams need a rule that lets them in.
+// If senders must authenticate, datagrams need a rule that admits them.
 func TestDatagramsNeedARule(t *testing.T) {
 	args := []string{"--auth-enabled=true", "--server-carbon-udp-addr=127.0.0.1:2003"}
 	if _, err := Load(Sources{Args: args}); err == nil || !strings.Contains(err.Error(), "stream=carbon_udp") {

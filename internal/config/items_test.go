@@ -105,7 +105,7 @@ func TestListFaults(t *testing.T) {
 	}
 }
 
-// An item that is not a section is one fault: what it lacks is not reported too.
+// An item that is not a section is one fault: its missing keys are not reported in addition.
 func TestItemThatIsNoSection(t *testing.T) {
 	for yaml, want := range map[string][]string{ // how the lines of the error begin
 		"retention: {policies: [foo]}":    {"file v.yaml:1: retention.policies[0]: want keys and values"},

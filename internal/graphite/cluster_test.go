@@ -136,7 +136,7 @@ func TestTagLimits(t *testing.T) {
 	}
 }
 
-// TestFaultsAreInput: what is the client's fault is not counted as a query that failed.
+// TestFaultsAreInput: a client's mistake is not counted as a failed query.
 func TestFaultsAreInput(t *testing.T) {
 	s := open(t, DefaultConfig(), query.DefaultConfig())
 	for path, form := range map[string]url.Values{

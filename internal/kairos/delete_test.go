@@ -100,7 +100,7 @@ func TestDeletesOfClients(t *testing.T) {
 	}
 }
 
-// The log has a line for each metric of a delete, with what was selected.
+// The log has a line for each metric of a delete, with its filters and range.
 func TestDeletesAreLogged(t *testing.T) {
 	s := startServer(t)
 	var out strings.Builder
@@ -151,7 +151,7 @@ func (s *heldStore) Delete(ctx context.Context, deletions ...store.Deletion) err
 	return s.Store.Delete(ctx, deletions...)
 }
 
-// A few deletes run at once, whatever they wait for. Further ones wait, then they are
+// A few deletes run at once, regardless of what they wait for. Further ones wait, then they are
 // refused and delete nothing. Queries continue meanwhile, and the timeout of queries
 // does not end a delete.
 func TestDeletesAtOnce(t *testing.T) {

@@ -36,7 +36,7 @@ import (
 //     `tolerance`; the values of tags, and arrays named in `unordered`, as sets;
 //     "$any" matches everything. A result without values counts as absent.
 //
-// testdata/waiting.txt names the cases that need what is not built yet, and
+// testdata/waiting.txt names the cases of functions that are not built yet, and
 // testdata/differing.txt those that are answered otherwise on purpose. A case on
 // either list must fail, so that the lists stay honest. With #n only its n-th
 // step, from 0, is listed, and the others must pass; with files: before it, only
@@ -446,7 +446,7 @@ type comparer struct {
 	unordered []string
 }
 
-// compare reports the first difference. name is that of the enclosing member.
+// compare reports the first difference. name is the name of the enclosing member.
 func (c comparer) compare(path, name string, got, want any) error {
 	differ := func() error { return fmt.Errorf("%s: got %v, want %v", path, got, want) }
 	switch want := want.(type) {

@@ -92,7 +92,7 @@ func TestExportBuckets(t *testing.T) {
 	}
 }
 
-// A brokenOnce fails to write what it gets first.
+// A brokenOnce fails its first write.
 type brokenOnce struct{ writes int }
 
 func (b *brokenOnce) Write(p []byte) (int, error) {

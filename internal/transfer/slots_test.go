@@ -79,7 +79,7 @@ func TestSlowImportGivesWay(t *testing.T) {
 	taken := make(chan struct{})
 	handler := server.Config.Handler
 	server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ContentLength < 0 { // that of the slow client
+		if r.ContentLength < 0 { // the request of the slow client
 			r.Body = &announcing{r.Body, len(parts[0] + parts[1]), taken}
 		}
 		handler.ServeHTTP(w, r)

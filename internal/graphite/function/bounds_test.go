@@ -216,7 +216,7 @@ func TestOneFetch(t *testing.T) {
 	}
 }
 
-// TestOrder: setXFilesFactor and stacked change what is evaluated later, so
+// TestOrder: setXFilesFactor and stacked change later evaluations, so
 // their targets are not evaluated in parallel.
 func TestOrder(t *testing.T) {
 	for range 20 {

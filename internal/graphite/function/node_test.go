@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestNodes: what stands for a node of a path. The names are graphite-web's answers.
+// TestNodes: which arguments select a node of a path. The names are graphite-web's answers.
 func TestNodes(t *testing.T) {
 	for text, want := range map[string][]string{
 		"groupByNodes(a,'sum',true)":                      {"0", "1"},
@@ -51,7 +51,7 @@ func TestWithoutQuotes(t *testing.T) {
 	}
 }
 
-// TestNamesOfStacks: what is given as the name of a stack. The names are graphite-web's
+// TestNamesOfStacks: which arguments are accepted as the name of a stack. The names are graphite-web's
 // answers.
 func TestNamesOfStacks(t *testing.T) {
 	for text, want := range map[string]string{

@@ -27,7 +27,7 @@ func TestLogOfSubnormalNumbers(t *testing.T) {
 	}
 }
 
-// A common multiple that is too large is told apart, whether or not it fits into an integer.
+// A common multiple that is too large is recognized, whether or not it fits into an integer.
 func TestLCM(t *testing.T) {
 	for _, c := range []struct{ a, b, want int64 }{
 		{60, 60, 60}, {60, 7, 420}, {10, 15, 30}, {MaxStep, MaxStep, MaxStep}, {MaxStep - 1, MaxStep, MaxStep + 1}, {1<<62 + 1, 1 << 62, MaxStep + 1}, {0, 0, MaxStep + 1},

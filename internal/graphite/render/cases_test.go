@@ -89,7 +89,7 @@ func TestRecordedFunctions(t *testing.T) {
 	})
 }
 
-// TestConstantSeries: what has no recorded case. graphite-web takes 0 where it would divide by 0, and a bool for
+// TestConstantSeries: functions without a recorded case. graphite-web takes 0 where it would divide by 0, and a bool for
 // a number of points.
 func TestConstantSeries(t *testing.T) {
 	for target, want := range map[string]string{

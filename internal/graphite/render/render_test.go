@@ -185,7 +185,7 @@ func TestWriteEndsWithTheConnection(t *testing.T) {
 	}
 }
 
-// The format is that of the last parameter format, else what older clients ask for by a parameter of its own.
+// The last parameter format counts. Without one, older clients request a format by a parameter with its name.
 func TestFormatOfARequest(t *testing.T) {
 	for query, want := range map[string]string{"": "png", "pickle=1": "pickle", "rawData": "raw", "rawData&pickle": "raw", "pickle&format=csv": "csv", "format=csv&format=json": "json"} {
 		form, err := url.ParseQuery(query)

@@ -396,7 +396,7 @@ func (d *fullDisk) WriteAt(p []byte, at int64) (int, error) {
 	return d.memory.WriteAt(p, at)
 }
 
-// Whichever write fails, the file is not taken for a whole one.
+// If any write fails, the file is not read as a complete one.
 func TestWriterOnAFullDisk(t *testing.T) {
 	h, err := NewHeader(retention.Stages{{Step: 1, Keep: 100}, {Step: 10, Keep: 1000}}, &retention.DefaultAggregation)
 	must(t, err)

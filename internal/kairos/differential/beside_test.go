@@ -123,7 +123,7 @@ func openShared(t *testing.T, config cql.Config, kind shared) *cassandra.Store {
 	return st
 }
 
-// wholeSeconds removes from the points what a keyspace of seconds cannot hold. Of
+// wholeSeconds cuts the times of the points to whole seconds, as a keyspace of seconds does. Of
 // points of a round that differ only in fractions, one stays.
 func (w *world) wholeSeconds() {
 	kept, owners, taken := w.points[:0], map[string]string{}, map[string]bool{}

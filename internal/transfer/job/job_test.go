@@ -172,7 +172,7 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// An import does not resume into a store that has been replaced: what it had stored is gone. The
+// An import does not resume into a store that has been replaced: the points that it had stored are gone. The
 // documentation of state files says that another store is refused.
 func TestImportIntoAPlaceMadeAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "in")
@@ -281,7 +281,7 @@ func (f *failing) Store(ctx context.Context, lines [][]byte) ([]kairosjson.Line,
 	return f.Sink.Store(ctx, lines)
 }
 
-// An import resumes after what is stored, and reports each line once.
+// An import resumes after the last stored line, and reports each line once.
 func TestImportGoesOn(t *testing.T) {
 	w := newWorld(t)
 	path := filepath.Join(t.TempDir(), "in")

@@ -142,7 +142,7 @@ func TestExport(t *testing.T) {
 }
 
 // Existing files are kept or replaced, depending on Export.Keep.
-// TestExportOfPathsOfOthers: a series whose path is that of another one is told and does not get
+// TestExportOfPathsOfOthers: a series whose path equals that of another one is reported and does not get
 // into the file of that one.
 func TestExportOfPathsOfOthers(t *testing.T) {
 	const lines = `{"name":"m","tags":{"a":"b;c=d"},"datapoints":[[1000000,1,"double"]]}

@@ -269,7 +269,7 @@ func (w waiting) ReadDir(name string) ([]fs.DirEntry, error) {
 	return w.MapFS.ReadDir(name)
 }
 
-// A stopping sink fails, and lets the walk go on.
+// A stopping sink fails, and lets the walk continue.
 type stopping struct{ goOn chan struct{} }
 
 func (s stopping) Store(context.Context, [][]byte) ([]kairosjson.Line, error) {
