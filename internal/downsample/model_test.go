@@ -400,7 +400,7 @@ func (m *lateModel) stored(t *rapid.T, id string) map[string]Spans {
 	return nil
 }
 
-// Restart continues with what is stored. If there is a log, samples arrive before it is
+// Restart continues with the stored state. If there is a log, samples arrive before it is
 // known which tasks exist.
 func (m *lateModel) Restart(t *rapid.T) {
 	m.failing = false

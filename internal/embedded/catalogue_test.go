@@ -23,7 +23,7 @@ import (
 	"varve/internal/units/unitstest"
 )
 
-// TestConfigBounds: both ends of each range are allowed, and what is beyond is
+// TestConfigBounds: both ends of each range are allowed, and values beyond are
 // refused. What references in memory can hold bounds head_bytes_max.
 func TestConfigBounds(t *testing.T) {
 	check := unitstest.Bounds(t, DefaultConfig)
@@ -43,7 +43,7 @@ func TestConfigBounds(t *testing.T) {
 }
 
 // TestHeadGrowsWithSeries: recent samples of very many series may take more memory, but not more
-// than a part of what the machine has, and never more than what is configured.
+// than a part of the machine's memory, and never more than configured.
 func TestHeadGrowsWithSeries(t *testing.T) {
 	for _, c := range []struct {
 		set            units.Bytes
@@ -88,7 +88,7 @@ func TestCatalogueFails(t *testing.T) {
 	s.must(t, s.checkpoint())
 	c.writeOnce(context.Background(), s, 1000)
 
-	readOnlyCatalogue(t, s, mem) // Pebble ends the process when the disk fails; other errors come back
+	readOnlyCatalogue(t, s, mem) // Pebble ends the process when the disk fails; other errors are returned
 	s.background.Go(func() { s.checkpointer(s.ctx) })
 	s.background.Go(func() { s.merger(s.ctx) })
 
@@ -154,7 +154,7 @@ func readOnlyCatalogue(t *testing.T, s *Store, fs vfs.FS) {
 }
 
 // TestRewritesThatAreNotCommitted: a fold, and the removal of files of which everything has expired, fail if the
-// catalogue takes no change. Nothing is lost.
+// catalogue accepts no change. Nothing is lost.
 func TestRewritesThatAreNotCommitted(t *testing.T) {
 	f := &foldTest{T: t, fs: crashfs.New(), samples: map[string]map[int64]float64{}, oldest: map[string]int64{}, shelf: retention.NewShelf(book(t, "10s:1h,60s:6h,10m:2d"))}
 	const now = 1_700_000_000_000

@@ -154,7 +154,7 @@ func logFiles(t *testing.T, fs vfs.FS) (free int, bytes int64) {
 	return free, bytes
 }
 
-// TestOpenNothingToRead: a directory without a store is an error, and is left as it was.
+// TestOpenNothingToRead: a directory without a store is an error, and stays unchanged.
 func TestOpenNothingToRead(t *testing.T) {
 	fs := vfs.NewMem()
 	if err := mustOpen(t, fs, quietConfig(wal.Fsync)).Close(); err != nil {

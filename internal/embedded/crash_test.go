@@ -33,7 +33,7 @@ var (
 const crashOrigin = 1_700_000_000_000
 
 // crashSeries writes value n at time crashOrigin + n*1000, n = 0, 1, 2, ..., so
-// that whatever is found after a crash tells whether it was written.
+// that each sample found after a crash shows whether it was written.
 type crashSeries struct {
 	model.Series
 	issued  atomic.Int64 // samples handed to Append
@@ -42,7 +42,7 @@ type crashSeries struct {
 	asked   int64        // samples before this one were asked to be deleted
 	synced  int64        // acked, as of the last start or sync
 	kept    int64        // deleted, as of the last start or sync
-	lossy   bool         // a power cut loses what was acknowledged and not yet synced
+	lossy   bool         // a power cut loses samples that were acknowledged and not synced yet
 }
 
 // restarted notes what a series has after a start, which no later start takes
@@ -112,7 +112,7 @@ func (c *crashSeries) eraseSome(ctx context.Context, s *Store, rng *rand.Rand) {
 	}
 }
 
-// syncLog makes durable what was acknowledged.
+// syncLog makes all acknowledged samples durable.
 func syncLog(ctx context.Context, s *Store, series []*crashSeries) {
 	acked := make([]int64, len(series))
 	for i, c := range series {
@@ -164,7 +164,7 @@ func (c *crashSeries) write(ctx context.Context, s *Store, batches int, rng *ran
 	}
 }
 
-// check compares what a reopened store has with what was promised.
+// check compares the samples of a reopened store with the promises.
 func (c *crashSeries) check(s *Store) error {
 	v, err := s.View(context.Background())
 	if err != nil {
@@ -286,7 +286,7 @@ func powerCutRound(seed uint64, cuts int) error {
 }
 
 // found returns the number of the first sample and that after the last one, where
-// writing goes on.
+// writing continues.
 func (c *crashSeries) found(s *Store) (first, next int64, err error) {
 	v, err := s.View(context.Background())
 	if err != nil {

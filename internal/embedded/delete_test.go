@@ -157,7 +157,7 @@ func TestFailedLogEndsMerges(t *testing.T) {
 }
 
 // TestDeleteAfterALostDelete loses a deletion that a merge has applied already, because the disk was
-// full for the log. The next one works all the same, before and after merges and restarts.
+// full for the log. The next one works nevertheless, before and after merges and restarts.
 func TestDeleteAfterALostDelete(t *testing.T) {
 	mem := crashfs.New()
 	fs, broken := brokenLog(mem)
@@ -210,7 +210,7 @@ func (s *Store) must(t *testing.T, err error) {
 
 // TestLostDeleteRevealsNothing loses a deletion, because the disk is full for the log, after a merge
 // has applied it to a file with newer samples. The older ones of the same times, in a
-// file that was not merged, must not come back.
+// file that was not merged, must not reappear.
 func TestLostDeleteRevealsNothing(t *testing.T) {
 	mem := crashfs.New()
 	fs, broken := brokenLog(mem)
@@ -432,7 +432,7 @@ func TestForgettingBesideACheckpoint(t *testing.T) {
 }
 
 // TestCancelledDelete: a delete that is cancelled while it looks for empty series
-// ends at once, and the series are forgotten all the same.
+// ends at once, and the series are forgotten nevertheless.
 func TestCancelledDelete(t *testing.T) {
 	s := mustOpen(t, vfs.NewMem(), quietConfig("fsync"))
 	defer s.Close()
@@ -508,7 +508,7 @@ func TestSmallDeletesStayWithinTheHead(t *testing.T) {
 }
 
 // TestFullHeadThatCannotBeWritten: writers of a full head are told why it stays full,
-// wait while it may not, and go on when there is room.
+// wait while it may not, and continue when there is room.
 func TestFullHeadThatCannotBeWritten(t *testing.T) {
 	var failing atomic.Bool
 	broken := errors.New("the disk is broken")

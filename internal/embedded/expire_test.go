@@ -374,7 +374,7 @@ func TestScansOfExpiriesAreBounded(t *testing.T) {
 }
 
 // TestExpiryInOldAndDamagedFiles: a file of an earlier build, or a damaged one,
-// keeps its series, and holds up no others.
+// keeps its series, and delays no others.
 func TestExpiryInOldAndDamagedFiles(t *testing.T) {
 	e := newExpiryStore(t)
 	for _, host := range []string{"old", "damaged", "sound"} {

@@ -218,7 +218,7 @@ func (r *faultRun) MaybeError(op errorfs.Op) error {
 
 func (r *faultRun) String() string { return r.shape.name }
 
-// whole prepares a store, lets its disk fail, and looks what is left.
+// whole prepares a store, lets its disk fail, and checks what remains.
 func (r *faultRun) whole() error {
 	r.disk = crashfs.New()
 	r.script = newFaultScript(r.disk, newPromises())
@@ -274,7 +274,7 @@ func (r *faultRun) die(reason string) {
 	select {}
 }
 
-// noteEnd takes a copy of what was promised, and of what is on disk if only the
+// noteEnd copies the promises, and the content of the disk if only the
 // process ends, and if the power is cut.
 func (r *faultRun) noteEnd() {
 	r.script.promises.while(func(now *promises) {

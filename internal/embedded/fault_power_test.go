@@ -26,8 +26,8 @@ var faultStep = flag.Int("embedded.faults", 8, "of how many file system calls on
 // a store makes while it starts, replays, takes writes, checkpoints, merges,
 // deletes, expires, compacts and closes: once with everything lost that was not
 // synced, once with some of it, once with nothing lost, as by kill -9. Of some,
-// the start after it is cut off too. A check finds no damage in what is left. With
-// durability interval what was not synced may be lost in a power cut, and no more.
+// the start after it is cut off too. A check finds no damage in the remaining files. With
+// durability interval a power cut may lose only samples that were not synced.
 func TestPowerCutAtEachCall(t *testing.T) {
 	for _, durability := range []string{"fsync", "interval"} {
 		t.Run(durability, func(t *testing.T) { cutAtEachCall(t, durability) })
@@ -99,7 +99,7 @@ func (c *cutter) cut(n int64, percent int) error {
 	random := rand.New(rand.NewPCG(uint64(n), uint64(percent)))
 	var now *promises
 	var disk *crashfs.FS
-	var nowMS int64 // the script may go on meanwhile
+	var nowMS int64 // the script may continue meanwhile
 	c.script.promises.while(func(p *promises) {
 		now, nowMS = p, c.script.now.Load()
 		disk = c.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: random})

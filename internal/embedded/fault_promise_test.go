@@ -67,7 +67,7 @@ func (p *promises) attempt(values map[place]int64, op func() error) error {
 	return nil
 }
 
-// synced notes that a power cut takes nothing back that there is.
+// synced records that a power cut cannot undo anything that exists now.
 func (p *promises) synced() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

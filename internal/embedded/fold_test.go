@@ -29,7 +29,7 @@ import (
 // buckets of several steps, and together they have each sample once.
 const foldWindow = 7_200_000
 
-// A foldTest is a store whose samples are thinned out, and what was written to it.
+// A foldTest is a store whose samples are downsampled, and a record of what was written to it.
 type foldTest struct {
 	*testing.T
 	*Store
@@ -38,7 +38,7 @@ type foldTest struct {
 	shelf    *retention.Shelf
 	jumped   int64                        // ms that the clock is ahead
 	samples  map[string]map[int64]float64 // by series and time
-	oldest   map[string]int64             // what is older may be gone
+	oldest   map[string]int64             // older samples may be gone
 	sketches sketchMode
 	hold     time.Duration // Config.LateHold
 	minFree  units.Bytes   // Config.MinFreeBytes
@@ -120,7 +120,7 @@ func (f *foldTest) write(metric string, kind model.Type, times ...int64) {
 	f.must(f.T, f.Append(f.Context(), &b))
 }
 
-// foldAll folds each file once, whatever its age.
+// foldAll folds each file once, regardless of its age.
 func (f *foldTest) foldAll() {
 	f.Helper()
 	f.merging.Lock()

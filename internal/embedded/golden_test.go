@@ -22,7 +22,7 @@ import (
 var updateGolden = flag.Bool("update", false, "write the golden store of the current format again")
 
 // TestGoldenStores opens every store that an earlier build wrote, kept in
-// testdata/stores with a listing of what is in it.
+// testdata/stores with a listing of its content.
 func TestGoldenStores(t *testing.T) {
 	if *updateGolden {
 		writeGoldenStore(t, fmt.Sprintf("testdata/stores/v%d", catalogue.Version))

@@ -397,7 +397,7 @@ func TestLateOfBoth(t *testing.T) {
 
 // newLifetimeTest returns a late test whose series "other" has no retention rule and "thin" has one.
 // Samples of both are in a file, and a sample of another series, "log", only in the log. A
-// few samples live for ever.
+// few samples never expire.
 func newLifetimeTest(t *testing.T) *foldTest {
 	f := newLateTest(t)
 	put := func(metric string, ttl uint32, ago ...int64) {

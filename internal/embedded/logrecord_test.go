@@ -15,7 +15,7 @@ import (
 )
 
 // TestUnusableRecords: a record of the log that is whole, but that this build cannot use, ends
-// the opening. To go on without it is for a repair only: its samples were acknowledged.
+// the opening. Only a repair continues without it: its samples were acknowledged.
 func TestUnusableRecords(t *testing.T) {
 	var b store.Batch
 	b.Reset(0)

@@ -109,7 +109,7 @@ func TestTimelinesBeside(t *testing.T) {
 	}
 }
 
-// TestBackupOfWhatIsBeside: a backup has a copy of what lies beside the store, and fails without it.
+// TestBackupOfWhatIsBeside: a backup has a copy of the files beside the store, and fails without it.
 func TestBackupOfWhatIsBeside(t *testing.T) {
 	mem := crashfs.New()
 	s := mustOpen(t, mem, quietConfig("fsync"))
@@ -301,7 +301,7 @@ func TestWaitForRoom(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		ends func(s *Store, cancel func()) error
-		want error // nil: it goes on
+		want error // nil: it continues
 	}{
 		{"checkpoint", func(s *Store, _ func()) error { return s.checkpoint() }, nil},
 		{"close", func(s *Store, _ func()) error { return s.Close() }, store.ErrClosed},
@@ -325,7 +325,7 @@ func TestWaitForRoom(t *testing.T) {
 	}
 }
 
-// TestWhatDeletionsHide: a deletion concerns the series and times that it names, in what is older than it.
+// TestWhatDeletionsHide: a deletion hides samples of the series and times that it names, if they are older than it.
 func TestWhatDeletionsHide(t *testing.T) {
 	st := &state{}
 	if st.hidden(1, 0, model.AllTime) || st.covered(1, 0, model.TimeRange{}) {

@@ -379,7 +379,7 @@ func TestDamagedPageWhileServing(t *testing.T) {
 	}
 }
 
-// A backup is made while writers go on, deletions and merges too. It has
+// A backup is made while writes, deletions and merges continue. It has
 // everything acknowledged before, its check is clean, and it opens.
 func TestBackupUnderLoad(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -469,7 +469,7 @@ func TestBackupsAreBounded(t *testing.T) {
 	}
 }
 
-// TestBackupsLeaveEachOther: whatever backups are called, one does not take another away. One
+// TestBackupsLeaveEachOther: regardless of their names, a backup does not remove another. One
 // that a crash has ended goes with the next, also if that has another name; one that
 // another server makes in the same directory stays.
 func TestBackupsLeaveEachOther(t *testing.T) {
@@ -590,7 +590,7 @@ func isInput(err error) bool {
 func randOf(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }
 
 // TestBackupOfAFailingDisk: a backup of which any call fails is an error, and is not
-// there, and the store goes on. The next one is whole.
+// there, and the store continues. The next one is complete.
 func TestBackupOfAFailingDisk(t *testing.T) {
 	mem := vfs.NewMem()
 	var left int // calls until one fails

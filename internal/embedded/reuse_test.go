@@ -143,7 +143,7 @@ func TestIDsThatStayNamedHideNoOthers(t *testing.T) {
 	defer e.checkpointing.Unlock()
 	for range 4 {
 		e.reuseIDs()
-		e.publish(func(*state) {}) // nobody holds the states before
+		e.publish(func(*state) {}) // no view holds an earlier state
 	}
 	if left, _ := e.series.Left(); left <= math.MaxUint32-manyIDs {
 		t.Errorf("%d ids are left, want more than those that were never given", left)

@@ -557,7 +557,7 @@ func TestHeadFitsOnDisk(t *testing.T) {
 	s := mustOpen(t, disk, cfg)
 	defer s.Close()
 	s.stop()
-	s.background.Wait() // nobody else takes what is asked for
+	s.background.Wait() // no other goroutine receives the request
 	select {
 	case <-s.full:
 	default:

@@ -9,7 +9,7 @@ import (
 )
 
 // TestStagesAreNoted: a cursor tells which stages it has read, and of which time,
-// whatever its order and form.
+// regardless of its order and form.
 func TestStagesAreNoted(t *testing.T) {
 	f := newFoldTest(t, "1s:10m,60s:2h,600s:10d")
 	now := model.Floor(f.nowMS.Load(), foldWindow)

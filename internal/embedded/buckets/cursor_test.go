@@ -374,7 +374,7 @@ func TestCursorAgainstModel(t *testing.T) {
 }
 
 // TestFailedCursor: an error of the samples, before the end of the buckets or behind it, or of
-// the client, ends a cursor for good.
+// the client, ends a cursor permanently.
 func TestFailedCursor(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t)

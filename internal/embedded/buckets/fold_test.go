@@ -42,7 +42,7 @@ func TestTidySums(t *testing.T) {
 	}
 }
 
-// TestSentAgain: a part of a bucket takes the place of an older one only if it is of the same samples.
+// TestSentAgain: a part of a bucket replaces an older one only if both are of the same samples.
 func TestSentAgain(t *testing.T) {
 	type s struct {
 		ms int64

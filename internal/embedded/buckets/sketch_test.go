@@ -145,7 +145,7 @@ func TestSketchesAreRead(t *testing.T) {
 	}
 }
 
-// Steps are repeated as often as there are buckets, whatever step those before had.
+// Steps are repeated once for each bucket, regardless of the steps before.
 func TestRepeatedSteps(t *testing.T) {
 	c := &Cursor{memory: &memory{}}
 	for _, tc := range []struct {

@@ -40,7 +40,7 @@ func TestEachReadThatFails(t *testing.T) {
 			var all []store.Bucket
 			for n := range count {
 				b := store.Bucket{StartMS: 1000 * (int64(n)*apart + int64(i)*(1+(2-apart)*int64(count))), StepMS: 1000}
-				b.Add(b.StartMS+1, math.Sin(float64(n))) // takes many bytes, so that a file takes several reads
+				b.Add(b.StartMS+1, math.Sin(float64(n))) // needs many bytes, so that a file needs several reads
 				all = append(all, b)
 			}
 			files = append(files, writeBuckets(t, fs, path, 1000, all))
@@ -99,7 +99,7 @@ func TestSamplesThatFail(t *testing.T) {
 		samples := c.q.Samples
 		c.q.Samples = func(o store.ReadOptions) store.Cursor {
 			raw := samples(o).(*rawCursor)
-			if o.Range.StartMS > o.Range.EndMS { // what is younger than all buckets is empty
+			if o.Range.StartMS > o.Range.EndMS { // the range after all buckets is empty
 				raw.err = nil
 			}
 			return raw

@@ -114,7 +114,7 @@ func uses() []use {
 }
 
 // TestUnreadableTables: whatever is read from a catalogue whose tables cannot be read is an
-// error that says what was read. The same is there as soon as they can be.
+// error that says what was read. Once they can be read again, the rows are the same.
 func TestUnreadableTables(t *testing.T) {
 	mem := vfs.NewMem()
 	filled(t, mem)
@@ -308,7 +308,7 @@ func TestOpenRefuses(t *testing.T) {
 		filled(t, mem)
 		v := openValues(t, mem)
 		v.must(t, errors.Join(c.change(v.catalogue.db), v.catalogue.Close()))
-		for range 2 { // what refuses leaves the catalogue closed, and as it was
+		for range 2 { // a call that refuses leaves the catalogue closed and unchanged
 			for way, open := range map[string]func() (*Catalogue, error){
 				"to read": func() (*Catalogue, error) { return OpenToRead(mem, "catalogue") },
 				"open":    func() (*Catalogue, error) { return Open(mem, "catalogue", Options{Logger: Quiet{}}) },
@@ -605,7 +605,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestFailedCommit: after a commit of which it is not known what is on the disk there is no
+// TestFailedCommit: after a commit whose effect on the disk is unknown there is no
 // other, also not one that would succeed.
 func TestFailedCommit(t *testing.T) {
 	mem := vfs.NewMem()

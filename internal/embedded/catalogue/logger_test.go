@@ -65,7 +65,7 @@ func openTested(t *testing.T, fs vfs.FS, l Logger) *Pebble {
 	return db
 }
 
-// TestFailuresOfTheBackgroundAreTold: who opens a database hears of failures of its background.
+// TestFailuresOfTheBackgroundAreTold: the code that opened a database is told of failures in its background.
 func TestFailuresOfTheBackgroundAreTold(t *testing.T) {
 	var broken atomic.Bool
 	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -102,7 +102,7 @@ func TestFailuresOfTheBackgroundAreTold(t *testing.T) {
 	}
 }
 
-// TestCopyThatFails: a copy that cannot be made is an error, whatever Pebble does about it.
+// TestCopyThatFails: a copy that cannot be made is an error, regardless of what Pebble does about it.
 func TestCopyThatFails(t *testing.T) {
 	mem := vfs.NewMem()
 	var n, calls atomic.Int32

@@ -10,7 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// A catalogue takes no more of the disk than what was written, also when its logs
+// A catalogue uses no more of the disk than was written, even when its logs
 // are used again.
 func TestNothingIsReserved(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "catalogue")

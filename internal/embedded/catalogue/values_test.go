@@ -80,7 +80,7 @@ func TestKeyValuesAreBounded(t *testing.T) {
 	}
 	v.must(t, set("b", "z", "1", "text"))
 
-	// Removing leaves nothing behind, and removing what is not there nothing new.
+	// Removing leaves nothing behind, and removing a missing key creates nothing.
 	for i := range 10 {
 		v.must(t, v.Unset(ctx, "c", fmt.Sprint(i), "none"))
 	}
@@ -97,7 +97,7 @@ func TestKeyValuesAreBounded(t *testing.T) {
 
 // TestListsOfKeysHoldNothing: a list is complete across its pages, passes over the
 // keys of a service key that it has named, and holds no part of the catalogue
-// while its reader takes its time.
+// while its reader is slow.
 func TestListsOfKeysHoldNothing(t *testing.T) {
 	ctx := context.Background()
 	v := openValues(t, vfs.NewMem())

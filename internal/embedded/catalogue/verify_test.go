@@ -402,7 +402,7 @@ func TestVerifyAfterEachStep(t *testing.T) {
 	text := strings.Repeat("x", 200<<10)
 	for range 3 {
 		v := openValues(t, disk)
-		for n := range 8 { // more than what is kept in memory, 1 MiB
+		for n := range 8 { // more than the 1 MiB that is kept in memory
 			v.must(t, v.Set(t.Context(), "service", "key", fmt.Sprint(n), text))
 		}
 		v.must(t, v.catalogue.Close())

@@ -13,7 +13,7 @@ import (
 
 // TestSoundCatalogueIsSound writes records of all sizes to the catalogue, so that
 // its log's blocks end in every way, and expects no damage at any moment:
-// refusing to start with a sound store would be worse than what it is for.
+// refusing to start with a sound store would be worse than the damage that it looks for.
 func TestSoundCatalogueIsSound(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	for round := range 30 {
@@ -25,7 +25,7 @@ func TestSoundCatalogueIsSound(t *testing.T) {
 				t.Fatal(err)
 			}
 			if n%10 == 0 {
-				// Of one moment: in the background Pebble removes what it has done with.
+				// Of one moment: in the background Pebble removes files that it no longer needs.
 				now := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rng})
 				if err := Verify(now, "catalogue"); err != nil {
 					t.Fatalf("round %d, record %d: %v", round, n, err)

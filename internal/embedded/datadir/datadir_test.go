@@ -26,8 +26,8 @@ func TestBlockNames(t *testing.T) {
 	}
 }
 
-// TestLocks: one process has a directory for writing, others are told so; a directory that
-// cannot be used is told as that. To read takes no lock file that is not there.
+// TestLocks: one process can open a directory for writing, others get an error; a directory that
+// cannot be used is reported as such. Reading creates no lock file.
 func TestLocks(t *testing.T) {
 	for name, to := range map[string]struct {
 		disk vfs.FS

@@ -194,7 +194,7 @@ func TestOldFile(t *testing.T) {
 	}
 }
 
-// TestScanFails: what was known stays known.
+// TestScanFails: earlier findings stay known.
 func TestScanFails(t *testing.T) {
 	f := fileOf(t, [2]uint32{1, 1})
 	ctx, cancel := context.WithCancel(context.Background())

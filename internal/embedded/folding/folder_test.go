@@ -84,7 +84,7 @@ func kindOf(id model.SeriesNumber) model.Kind {
 	return model.Long
 }
 
-// source reads files as a store would in which forgotten is no series any more.
+// source reads files like a store in which forgotten is no longer a series.
 func source(t *testing.T, files []*blockfile.File, nowMS int64, opened *int) Source {
 	stages, err := retention.ParseStages("10s:5m,60s:8m")
 	if err != nil {
@@ -314,7 +314,7 @@ func TestFoldSlots(t *testing.T) {
 	}
 }
 
-// A series is held only by samples in memory that are older than what is folded now.
+// A series is held back only by samples in memory that are older than the samples that are folded now.
 func TestHeldBySamplesBeforeTheBorder(t *testing.T) {
 	p, opened := place(t), 0
 	files := written(t, p)
@@ -336,7 +336,7 @@ func TestHeldBySamplesBeforeTheBorder(t *testing.T) {
 	}
 }
 
-// A fold ends with the error of what it reads: files that are written without it would replace those that
+// A fold ends with the error of its reads: files that are written without it would replace those that
 // it could not read.
 func TestFoldEndsWithErrors(t *testing.T) {
 	broken := errors.New("broken")

@@ -597,7 +597,7 @@ func (d *data) running(needed func() (wal.ReplayOptions, error)) (*Running, *Dir
 func TestCheckOfARunningStore(t *testing.T) {
 	broken := errors.New("broken")
 	for name, c := range map[string]struct {
-		from    []wal.Segment // what is needed at each call, 0: it cannot be told
+		from    []wal.Segment // the first segment needed at each call; 0: unknown
 		records int64
 		want    error
 	}{

@@ -161,7 +161,7 @@ func TestCheckOfSketches(t *testing.T) {
 	}
 }
 
-// TestContent compares what a file says of its samples with what it has.
+// TestContent compares the properties of a file with its samples.
 func TestContent(t *testing.T) {
 	d := newData(t).file(1, blockfile.Origin{Sequence: 3, Deletions: 2}, longs(1000, 5), doubles(1000, 5)).done()
 	f, err := blockfile.Open(d.fs, blockPath(1), 1, blockfile.NewCache(0))

@@ -155,7 +155,7 @@ func TestManySeries(t *testing.T) {
 	}
 }
 
-// TestViewsOfWhatIsNotThere: what is not there is said, and what there is.
+// TestViewsOfWhatIsNotThere: an answer about something missing says so, and lists what exists.
 func TestViewsOfWhatIsNotThere(t *testing.T) {
 	d := shown(t)
 	dir := d.open()

@@ -384,7 +384,7 @@ func TestRepairOnAFailingDisk(t *testing.T) {
 			}
 			return
 		}
-		harmless := op.Path == "data/LOCK" && op.Kind == errorfs.OpStat || // it is locked all the same
+		harmless := op.Path == "data/LOCK" && op.Kind == errorfs.OpStat || // it is locked anyway
 			op.Kind == errorfs.OpGetDiskUsage || !strings.HasPrefix(op.Path, "data/") || // both of Pebble
 			op.Path == blockPath(2) && op.Kind.ReadOrWrite() == errorfs.OpIsRead // what cannot be read is lost
 		if err == nil && r.Clean() && !harmless {

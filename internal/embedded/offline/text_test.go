@@ -45,7 +45,7 @@ func TestReportsThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// full is a place that takes nothing more.
+// full is a writer that accepts nothing more.
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, io.ErrShortWrite }

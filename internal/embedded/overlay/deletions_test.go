@@ -80,7 +80,7 @@ func TestDeletions(t *testing.T) {
 	}
 }
 
-// A series that no deletion concerns is found in few steps, whatever the number of deletions.
+// A series that no deletion concerns is found in few steps, regardless of the number of deletions.
 func TestManyDeletionsOfOthers(t *testing.T) {
 	var list []*record.Deletion
 	for n := range uint32(40_000) {

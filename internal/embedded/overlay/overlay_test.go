@@ -254,7 +254,7 @@ func (w *world) merge() {
 	w.pool = Pool{} // its cursors have iterators over files that are closed
 }
 
-// check compares what a cursor shows of each series with what it has to show.
+// check compares the samples that a cursor returns for each series with the expected ones.
 func (w *world) check() {
 	for id, kind := range kinds {
 		o := store.ReadOptions{Range: w.someRange(), Descending: w.rng.IntN(2) == 0}
@@ -329,7 +329,7 @@ func compare(c *Cursor, kind model.Kind, o store.ReadOptions, want []sample) err
 	return nil
 }
 
-// TestModel gives layers random histories and compares what is read with a map.
+// TestModel gives layers random histories and compares the samples that are read with a map.
 func TestModel(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {

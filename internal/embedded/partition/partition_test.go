@@ -334,7 +334,7 @@ func TestNothing(t *testing.T) {
 }
 
 // TestFullDisk fails each write, and the sync of the names, in turn: no file is left, whether the
-// output is aborted at the error or finished all the same.
+// output is aborted at the error or finished in spite of it.
 func TestFullDisk(t *testing.T) {
 	all, counts := drawn(rand.New(rand.NewPCG(5, 6)))
 	for failing, done := 0, false; !done; failing++ {
@@ -438,7 +438,7 @@ func (f *openedFile) Close() error {
 }
 
 // TestNoFileStaysOpen: after a write that fails, no unfinished file stays open, whether the output is aborted
-// or finished all the same.
+// or finished in spite of it.
 func TestNoFileStaysOpen(t *testing.T) {
 	all, counts := drawn(rand.New(rand.NewPCG(5, 6)))
 	for _, abort := range []bool{true, false} {
@@ -497,7 +497,7 @@ func TestGatherIsBounded(t *testing.T) {
 	}
 }
 
-// TestWatch: a merge ends when the disk is getting full, a checkpoint goes on.
+// TestWatch: a merge ends when the disk is getting full, a checkpoint continues.
 func TestWatch(t *testing.T) {
 	full := errors.New("full")
 	value := []byte(strings.Repeat("x", 64<<10))

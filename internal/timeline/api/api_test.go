@@ -515,7 +515,7 @@ func TestEventsGoToTheSpool(t *testing.T) {
 }
 
 // Of a body with more events than timeline.rate_max lets in at once, the first ones are stored. The
-// answer says with which event to go on: the first one that was refused for the server's sake.
+// answer says with which event to continue: the first one that was refused for the server's sake.
 func TestRateLimitedBody(t *testing.T) {
 	const rate, most, all = 2, 20, 47
 	events := make([]string, all)

@@ -121,7 +121,7 @@ func TestLongLines(t *testing.T) {
 	s.wantPart(400, "the body is not lines of events", "POST", "/l/events", strings.Repeat("x", 20*limit), lines)
 }
 
-// While the server stops, a body of lines ends with what is stored.
+// While the server stops, the answer to a body of lines ends with the events stored so far.
 func TestLinesEndWithTheServer(t *testing.T) {
 	s := serve(t)
 	s.stop()

@@ -30,8 +30,8 @@ type reader struct {
 	last   string // id
 }
 
-// follow begins to follow, and waits until the answer has begun: what is appended from then
-// on arrives.
+// follow begins to follow, and waits until the answer has begun: events that are appended from then
+// on arrive.
 func (s *served) follow(path string, last string) *reader {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.t.Context())

@@ -167,7 +167,7 @@ func comparing(table byte, do *atomic.Pointer[func()]) *pebble.Comparer {
 }
 
 // TestFollowAcrossRestarts: cursors of a log that a power cut shortened, and of earlier
-// openings, go on without gap or repeat.
+// openings, continue without a gap or a repeat.
 func TestFollowAcrossRestarts(t *testing.T) {
 	fs := vfs.NewMem()
 	var after []byte

@@ -90,7 +90,7 @@ func TestPutOfWhatAnotherPuts(t *testing.T) {
 	puts.Wait()
 }
 
-// TestResentArrivesOnce: an event that is sent again does not arrive again at readers who follow, with its data in
+// TestResentArrivesOnce: an event that is sent again does not arrive again at readers that follow, with its data in
 // its row or stored apart from it.
 func TestResentArrivesOnce(t *testing.T) {
 	s := open(t, vfs.NewMem(), Options{})

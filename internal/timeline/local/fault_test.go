@@ -158,7 +158,7 @@ func (s *script) run(ctx context.Context) error {
 	return s.append(ctx, 700, 20, "plain")
 }
 
-// check opens what is left, and compares it with what was promised before and after the
+// check opens the remaining files, and compares them with the promises before and after the
 // moment that it is of.
 func (s *script) check(fs vfs.FS, o Options, before, after, maybeBefore, maybeAfter map[string]string) error {
 	shelf, err := Open(fs, "timelines", o)
@@ -432,7 +432,7 @@ func TestPowerCutsOfResent(t *testing.T) {
 	t.Logf("%d power cuts", 3*calls.Load())
 }
 
-// payloads counts what is stored separately.
+// payloads counts separately stored data.
 func payloads(t *testing.T, s *Shelf) (n int) {
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{tablePayload}, UpperBound: []byte{tablePayload + 1}})
 	if err != nil {

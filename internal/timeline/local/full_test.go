@@ -37,9 +37,9 @@ func newFullable() *fullable {
 	return d
 }
 
-// TestFullDisk: a disk that is full refuses writes, reads go on, and when there is space
+// TestFullDisk: on a full disk writes are refused, reads continue, and when there is space
 // again writes are taken without a restart. What was acknowledged is there, and a reader
-// who follows misses nothing.
+// that follows misses nothing.
 func TestFullDisk(t *testing.T) {
 	disk := newFullable()
 	s := open(t, disk, Options{Fatal: func(reason string) { t.Error("fatal: " + reason) }})
@@ -134,7 +134,7 @@ func (d *smallDisk) GetDiskUsage(string) (vfs.DiskUsage, error) {
 	return vfs.DiskUsage{AvailBytes: 200 << 20}, nil
 }
 
-// TestNearlyFullDisk: below embedded.min_free_bytes events are refused, and what frees space goes on:
+// TestNearlyFullDisk: below embedded.min_free_bytes events are refused, and requests that free space continue:
 // deletes and retention.
 func TestNearlyFullDisk(t *testing.T) {
 	disk := &smallDisk{FS: vfs.NewMem()}

@@ -352,7 +352,7 @@ func TestPowerCut(t *testing.T) {
 }
 
 // A full disk refuses events; when there is space again they are taken without a restart, and
-// what was acknowledged is there.
+// all acknowledged events exist.
 func TestFullDisk(t *testing.T) {
 	var full atomic.Bool
 	disk := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -483,7 +483,7 @@ func TestLastOfACall(t *testing.T) {
 	}
 }
 
-// Bad events are told at once, and a full spool is no fault of the client.
+// Invalid events are reported at once, and a full spool is not the client's fault.
 func TestRefusals(t *testing.T) {
 	w := open(t, newDistant(t), vfs.NewMem(), func(o *Options) { o.BytesMax = 64 << 10 })
 	w.away.Store(true)
@@ -666,7 +666,7 @@ func TestBacklog(t *testing.T) {
 	}
 }
 
-// A storage that goes away again and again takes a backlog bit by bit: what is put at once is put again
+// A storage that fails repeatedly accepts a backlog in parts: events that are put at once are put again
 // as a whole, so it must not be much.
 func TestBacklogByPortions(t *testing.T) {
 	w := open(t, newDistant(t), vfs.NewMem(), nil)
@@ -1214,7 +1214,7 @@ func TestClockSetBackDoesNotFillTheLog(t *testing.T) {
 	}
 }
 
-// TestDamagedLog: the spool does not open with a damaged log, and says how to go on without the
+// TestDamagedLog: the spool does not open with a damaged log, and says how to continue without the
 // damaged file.
 func TestDamagedLog(t *testing.T) {
 	disk := vfs.NewMem()
