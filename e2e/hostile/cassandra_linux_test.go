@@ -107,7 +107,7 @@ var outages = map[string]func(*cqltest.FailingNode){
 	},
 }
 
-// without runs an attack on a server whose node goes away before it, and comes back after it. The
+// without runs an attack on a server whose node stops before the attack, and starts again after it. The
 // bystander is served or refused at once, and the points that were acknowledged reach Cassandra.
 func (w *ward) without(name string, node *cqltest.FailingNode, leave func(*cqltest.FailingNode), mayTake int64, attack func(ctx context.Context)) {
 	w.within(name, func() {
@@ -232,7 +232,7 @@ func (w *ward) storeAll(n int, metric func(i int) string) {
 }
 
 // A metric of many series, or of long names, a series of many rows, and many metrics: questions of
-// each kind about them, of clients that leave, hold up nobody.
+// each kind about them, of clients that leave, delay no other requests.
 func TestWidePartitions(t *testing.T) {
 	const query = "/api/v1/datapoints/query"
 	ask := func(more string) demand {

@@ -9,7 +9,7 @@ import (
 )
 
 // times are the ends of what a time can be, the borders of rows and partitions
-// (three weeks), and what is next to them.
+// (three weeks), and the times next to them.
 var times = []string{
 	"-9223372036854775808", "-9223372036854775807", "9223372036854775807", "9223372036854775806",
 	"-9223372036854775808000", "9223372036854775807000", "1e18", "1.5e3", "-1", "0", "-0", "1", "999999999999", "1000000000000",

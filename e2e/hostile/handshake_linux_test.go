@@ -43,7 +43,7 @@ func clientOf(s *process.Secured, address, protocol string) *tls.Config {
 const hello = "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
 
 // Handshakes that never come to their end, on more connections than telnet may have, keep
-// nobody out and end in time; nor does what is no handshake.
+// nobody out and end in time; nor do bytes that are not a handshake.
 func TestHandshakes(t *testing.T) {
 	w, s := guardSecured(t, append(quick, "--server-max-connections=400", "--telnet-max-connections=100")...)
 	attack := func(address, text string, slowly bool) func(context.Context) {

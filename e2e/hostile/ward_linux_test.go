@@ -124,7 +124,7 @@ func (w *ward) opens() {
 	}
 }
 
-// settle lets the store move what it has in memory to where it stays: to files, or to Cassandra.
+// settle lets the store move its samples from memory to files, or to Cassandra.
 func (w *ward) settle(ctx context.Context) error {
 	path := "/admin/compact"
 	if *overCassandra {
@@ -171,7 +171,7 @@ func (w *ward) within(name string, test func()) {
 	all.Run(name, func(t *testing.T) {
 		w.t, w.slowest, w.faults = t, 0, nil
 		defer func() { w.t = all }()
-		// 5 sets the peak of the process's memory back to what it has now.
+		// 5 resets the process's peak memory to its present memory.
 		if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", w.pid), []byte("5"), 0); err != nil {
 			t.Fatalf("the server has ended: %v\n%s", err, w.Log.Tail())
 		}
