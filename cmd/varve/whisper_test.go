@@ -182,7 +182,7 @@ func TestImportWhisperGoesOn(t *testing.T) {
 	if _, stderr := must(t, 1, "import", "whisper", root, "--prefix", "x.", "--http-addr", p.http); !strings.Contains(stderr, "remove it to begin again") {
 		t.Error(stderr)
 	}
-	if _, stderr := must(t, 1, "import", "whisper", root, "--http-addr", p.http); !strings.Contains(stderr, "says that 100 points are imported into http://"+p.http+", but there are none") {
+	if _, stderr := must(t, 1, "import", "whisper", root, "--http-addr", p.http); !strings.Contains(stderr, "says that 100 points were imported into http://"+p.http+", but the store is empty") {
 		t.Error(stderr)
 	}
 	if status, body := p.do("POST", "/api/v1/datapoints", `{"name":"was","tags":{"a":"b"},"timestamp":1,"value":1}`); status != 204 {
