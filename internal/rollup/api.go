@@ -204,12 +204,29 @@ func (s *Scheduler) deleteTask(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// statusRoom is the memory that the status of a task takes while it is read and written as JSON, as a multiple of the
+// largest task: it repeats the names of the task, with up to six bytes for one.
+const statusRoom = 32
+
+// getStatus answers with a status, which is charged to the memory of queries until the client has received it.
 func (s *Scheduler) getStatus(w http.ResponseWriter, r *http.Request) error {
+	memory := s.engine.Unsent(r.Context(), r.RemoteAddr)
+	defer memory.Free()
+	if err := memory.AtLeast(statusRoom * int64(s.config.MaxTaskSize)); err != nil {
+		return err
+	}
 	answer, err := s.answerStatus(r, r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, answer)
+	body, err := json.Marshal(answer)
+	if err != nil {
+		return err
+	}
+	memory.AtMost(int64(cap(body)))
+	httpapi.SetHeaders(w.Header())
+	memory.Writer(w, httpapi.Cut(w)).Write(body) // an error means that the client is gone
+	return nil
 }
 
 func (s *Scheduler) answerStatus(r *http.Request, id string) (*statusAnswer, error) {
@@ -220,7 +237,7 @@ func (s *Scheduler) answerStatus(r *http.Request, id string) (*statusAnswer, err
 	if st == nil {
 		return nil, notFound("Status", id)
 	}
-	a := &statusAnswer{Statuses: []metricAnswer{}, ExecutingHost: st.ExecutingHost, NextScheduled: st.NextScheduled}
+	a := &statusAnswer{Statuses: make([]metricAnswer, 0, len(st.Statuses)), ExecutingHost: st.ExecutingHost, NextScheduled: st.NextScheduled}
 	for _, m := range st.Statuses {
 		a.Statuses = append(a.Statuses, metricAnswer{
 			MetricName: m.MetricName, LastExecuted: m.LastExecuted, DataPointCount: m.DataPointCount,

@@ -86,6 +86,42 @@ func TestListsThatNobodyReads(t *testing.T) {
 	h.do(200, "GET", "/api/v1/rollups/t05", "")
 }
 
+// The status of a task is charged to the memory of queries until its client has received it: it
+// repeats the names of the task, with six bytes for some of them.
+func TestStatusThatNobodyReads(t *testing.T) {
+	h := newHarness(t)
+	h.restart(func(c *Config, q *query.Config) {
+		c.MaxTaskSize, q.TotalMemory, q.MaxWait = 50<<10, 4<<20, time.Millisecond
+	})
+	st := &status{}
+	for range 100 {
+		st.Statuses = append(st.Statuses, metricStatus{MetricName: strings.Repeat("<", 800)})
+	}
+	if err := h.scheduler.catalogue.setJSON(t.Context(), statusKey, "t", st); err != nil {
+		t.Fatal(err)
+	}
+	inner, open := 0, 0
+	var read func()
+	read = func() {
+		open++
+		w := slowReader{httptest.NewRecorder(), func([]byte) error {
+			if inner == 0 && open < 20 {
+				read()
+			}
+			return nil
+		}}
+		h.mux.ServeHTTP(w, httptest.NewRequest("GET", "/api/v1/rollups/status/t", nil))
+		if w.Code != http.StatusOK {
+			inner = w.Code
+		}
+	}
+	read()
+	if inner != http.StatusServiceUnavailable {
+		t.Errorf("%d answers of half a megabyte each at once, in 4 MiB: status %d", open, inner)
+	}
+	h.do(200, "GET", "/api/v1/rollups/status/t", "")
+}
+
 // A client recognises a list that is cut off.
 func TestListThatBreaksOff(t *testing.T) {
 	h := newHarness(t)
