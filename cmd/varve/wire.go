@@ -53,7 +53,7 @@ import (
 // addition to the contract.
 type backend struct {
 	store.Store
-	routes           []httpapi.Route
+	routes           func(queries *query.Engine) []httpapi.Route
 	checks           []server.Check
 	largest, fastest func(limit int) []growth.Metric
 
@@ -143,7 +143,7 @@ func openEmbedded(c config.Config, shelf *retention.Shelf, opening *embedded.Ope
 		timelines: timelines,
 		alsoClose: closeTimelines,
 		writable:  s.Healthy,
-		routes:    admin.Embedded(s, log),
+		routes:    func(queries *query.Engine) []httpapi.Route { return admin.Embedded(s, queries, log) },
 		checks: []server.Check{
 			{Name: "Datastore-Write", Run: func(context.Context) error { return s.Healthy() }, Quiet: true},
 			{Name: "Datastore-Files", Run: func(context.Context) error { return s.Damaged() }, Quiet: true, Partial: true},
@@ -295,7 +295,7 @@ func openLockedCassandra(c config.Config, registry prometheus.Registerer, log *s
 		node:      node,
 		flush:     s.Flush,
 		lease:     sharedLeases(c, s, node, log),
-		routes:    admin.Cassandra(s, waiting, log),
+		routes:    func(queries *query.Engine) []httpapi.Route { return admin.Cassandra(s, waiting, queries, log) },
 		settings:  []admin.Reloadable{{Key: "cassandra.write.tag_index", Apply: func(c config.Config) error { return rows.SetTagIndex(c.Cassandra.Write.TagIndex) }}},
 		checks:    checks,
 		writable:  s.Healthy,
@@ -337,7 +337,7 @@ func (h *instance) build(c config.Config, registry prometheus.Registerer, log *s
 		Registerer: registry, Logger: log, Host: host, Node: s.node, Flush: s.flush, Lease: s.lease, NotesFS: diskfs.Data, NotesDir: filepath.Join(c.DataDir, "rollups"),
 	})
 	h.front.routes = slices.Concat(
-		s.routes, admin.Rejected(pipeline), admin.Policies(h.shelf, c.Retention.Enforce),
+		s.routes(h.queries), admin.Rejected(pipeline), admin.Policies(h.shelf, h.queries, c.Retention.Enforce),
 		h.api.Routes(),
 		kairosjson.New(pipeline, log).Routes(),
 		h.rollups.Routes(),

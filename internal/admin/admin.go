@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"encoding/json"
 	"log/slog"
 	"net/http"
@@ -23,6 +24,20 @@ func oneAtATime(what string, h http.HandlerFunc) http.HandlerFunc {
 		h(w, r)
 	}
 }
+
+// turns are taken by one request of a kind at a time; others wait. Its capacity is 1.
+type turns chan struct{}
+
+func (t turns) take(ctx context.Context) error {
+	select {
+	case t <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (t turns) end() { <-t }
 
 // A foreignRoute is a route that only servers with another kind of store have.
 type foreignRoute struct{ method, path, instead string }

@@ -28,8 +28,8 @@ func TestRoutesOfTheOtherStore(t *testing.T) {
 		slices.Sort(all)
 		return all
 	}
-	overEmbedded := Embedded(nil, nil)
-	overCassandra := Cassandra(nil, nil, nil)
+	overEmbedded := Embedded(nil, nil, nil)
+	overCassandra := Cassandra(nil, nil, nil, nil)
 	if a, b := names(overEmbedded), names(overCassandra); !slices.Equal(a, b) {
 		t.Errorf("over the embedded store\n%q\nover Cassandra\n%q", a, b)
 	}

@@ -1,6 +1,9 @@
 package admin
 
 import (
+	"bufio"
+	"context"
+	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -9,6 +12,7 @@ import (
 	"varve/internal/growth"
 	"varve/internal/httpapi"
 	"varve/internal/index"
+	"varve/internal/query"
 )
 
 // cardinalityMax bounds the lists of /admin/cardinality.
@@ -46,8 +50,21 @@ type seriesGrowth struct {
 	TopRecent     []growth.Metric `json:"top_recent"`
 }
 
-// cardinality reports what most series belong to: ?limit=10&metric=NAME.
-func cardinality(of func(metric string, limit int) CardinalityAnswer) http.HandlerFunc {
+// rowMemory is about the memory of a row of each list.
+const rowMemory = 512
+
+// cardinality reports what most series belong to: ?limit=10&metric=NAME. The lists, whose strings
+// belong to the store, are charged to the memory of queries until the client has received them.
+// Requests take turns, because counting compares many names.
+func cardinality(queries *query.Engine, of func(metric string, limit int) CardinalityAnswer) http.HandlerFunc {
+	turn := make(turns, 1)
+	count := func(ctx context.Context, metric string, limit int) (a CardinalityAnswer, err error) {
+		if err := turn.take(ctx); err != nil {
+			return a, err
+		}
+		defer turn.end()
+		return of(metric, limit), nil
+	}
 	return func(w http.ResponseWriter, r *http.Request) {
 		limit, metric := 10, r.URL.Query().Get("metric")
 		if text := r.URL.Query().Get("limit"); text != "" {
@@ -58,8 +75,42 @@ func cardinality(of func(metric string, limit int) CardinalityAnswer) http.Handl
 			}
 			limit = n
 		}
-		answer(w, r, nil, of(metric, limit), nil)
+		memory := queries.Unsent(r.Context(), r.RemoteAddr)
+		defer memory.Free()
+		if err := memory.AtLeast(int64(limit)*rowMemory + pieceBytes); err != nil {
+			answer(w, r, nil, nil, err)
+			return
+		}
+		a, err := count(r.Context(), metric, limit)
+		if err != nil {
+			return // the client is gone
+		}
+		httpapi.SetHeaders(w.Header())
+		a.write(memory.Writer(w, httpapi.Cut(w)))
 	}
+}
+
+// write sends the answer row by row: names and values of tags may be long, and as a whole in JSON
+// they would take some dozens of MB.
+func (a *CardinalityAnswer) write(w io.Writer) {
+	p := pieces{out: bufio.NewWriterSize(w, pieceBytes)}
+	p.open("", '{')
+	if a.Metric != "" {
+		p.value("metric", a.Metric)
+	}
+	p.value("totals", a.Totals)
+	list(&p, "top_metrics", a.TopMetrics)
+	list(&p, "top_tags", a.TopTags)
+	list(&p, "top_tag_values", a.TopTagValues)
+	p.open("growth", '{')
+	p.value("started", a.Growth.Started)
+	p.value("since_start", a.Growth.SinceStart)
+	list(&p, "top_since_start", a.Growth.TopSinceStart)
+	p.value("minutes", a.Growth.Minutes)
+	p.value("recent", a.Growth.Recent)
+	list(&p, "top_recent", a.Growth.TopRecent)
+	p.close('}')
+	p.end()
 }
 
 func newCardinalityAnswer(metric string, c index.Cardinality, g growth.Report, memory int64) CardinalityAnswer {

@@ -15,6 +15,7 @@ import (
 	"varve/internal/clip"
 	"varve/internal/httpapi"
 	"varve/internal/model"
+	"varve/internal/query"
 	"varve/internal/store"
 	"varve/internal/timeline/spooled"
 )
@@ -171,8 +172,8 @@ func known(t time.Time) *time.Time {
 }
 
 // Cassandra lists the routes of a server over Cassandra. events is nil if no timelines
-// are spooled. log may be nil.
-func Cassandra(s *cassandra.Keyspaces, events *spooled.Spool, log *slog.Logger) []httpapi.Route {
+// are spooled. queries counts the memory of large answers. log may be nil.
+func Cassandra(s *cassandra.Keyspaces, events *spooled.Spool, queries *query.Engine, log *slog.Logger) []httpapi.Route {
 	on := httpapi.On
 	flushAll := func(ctx context.Context) error { return s.Flush(ctx) }
 	if events != nil {
@@ -209,7 +210,7 @@ func Cassandra(s *cassandra.Keyspaces, events *spooled.Spool, log *slog.Logger) 
 		}).Taking(),
 		on(http.MethodDelete, "/admin/deletes/{id}", httpapi.Admin, cancelDelete(s, log)).Taking(),
 		on(http.MethodPost, "/admin/flush", httpapi.Admin, flush(flushAll, log)).Taking(),
-		on(http.MethodGet, "/admin/cardinality", httpapi.Admin, cardinality(func(metric string, limit int) CardinalityAnswer {
+		on(http.MethodGet, "/admin/cardinality", httpapi.Admin, cardinality(queries, func(metric string, limit int) CardinalityAnswer {
 			c := s.Cardinality(metric, limit)
 			return newCardinalityAnswer(metric, c.Cardinality, c.Report, c.MemoryBytes)
 		})).Taking("limit", "metric"),

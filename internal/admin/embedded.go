@@ -1,7 +1,9 @@
 package admin
 
 import (
+	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -15,6 +17,7 @@ import (
 	"varve/internal/embedded"
 	"varve/internal/embedded/offline"
 	"varve/internal/httpapi"
+	"varve/internal/query"
 	"varve/internal/units"
 )
 
@@ -23,6 +26,7 @@ const StatsTop = 20
 
 const (
 	checkRate     = 32 * units.MiB // default rate per second at which a check reads the disk of a running server
+	statsRow      = 4 << 10        // memory of a row of statistics, whose name may be long
 	statsPages    = 512            // pages that one request for statistics reads
 	backupMaxBody = 4 << 10
 )
@@ -42,19 +46,20 @@ type BackupRequest struct {
 	Dir string `json:"dir"`
 }
 
-// Embedded lists the routes of a server with an embedded store. log may be nil.
-func Embedded(s *embedded.Store, log *slog.Logger) []httpapi.Route {
+// Embedded lists the routes of a server with an embedded store. queries counts the memory of
+// large answers. log may be nil.
+func Embedded(s *embedded.Store, queries *query.Engine, log *slog.Logger) []httpapi.Route {
 	on := httpapi.On
 	return append([]httpapi.Route{
 		on(http.MethodPost, "/admin/compact", httpapi.Admin, oneAtATime("compaction", compact(s, log))).Taking(),
-		on(http.MethodGet, "/admin/cardinality", httpapi.Admin, cardinality(func(metric string, limit int) CardinalityAnswer {
+		on(http.MethodGet, "/admin/cardinality", httpapi.Admin, cardinality(queries, func(metric string, limit int) CardinalityAnswer {
 			c := s.Cardinality(metric, limit)
 			a := newCardinalityAnswer(metric, c.Cardinality, c.Report, c.MemoryBytes)
 			a.Totals.WithoutSample, a.Totals.Ever = &c.UnusedSeries, &c.SeriesEverSeen
 			return a
 		})).Taking("limit", "metric"),
 		on(http.MethodPost, "/admin/check", httpapi.Admin, oneAtATime("check", check(s))).Taking("rate"),
-		on(http.MethodGet, "/admin/stats", httpapi.Admin, stats(s, log)).Taking("top"),
+		on(http.MethodGet, "/admin/stats", httpapi.Admin, stats(s, queries, log)).Taking("top"),
 		on(http.MethodPost, "/admin/backup", httpapi.Admin, backup(s, log)).Taking(),
 	}, elsewhere(onlyCassandra, "Cassandra")...)
 }
@@ -97,8 +102,18 @@ func check(s *embedded.Store) http.HandlerFunc {
 	}
 }
 
-// stats reports what uses the space, estimated from a bounded number of pages.
-func stats(s *embedded.Store, log *slog.Logger) http.HandlerFunc {
+// stats reports what uses the space, estimated from a bounded number of pages. Requests take turns,
+// because while pages are read, all metrics in them are counted. What the report holds is charged
+// to the memory of queries until the client has received it.
+func stats(s *embedded.Store, queries *query.Engine, log *slog.Logger) http.HandlerFunc {
+	turn := make(turns, 1)
+	space := func(ctx context.Context, o offline.SpaceOptions) (*offline.SpaceReport, error) {
+		if err := turn.take(ctx); err != nil {
+			return nil, err
+		}
+		defer turn.end()
+		return s.Space(ctx, o)
+	}
 	return func(w http.ResponseWriter, r *http.Request) {
 		top := StatsTop
 		if text := r.URL.Query().Get("top"); text != "" {
@@ -109,9 +124,37 @@ func stats(s *embedded.Store, log *slog.Logger) http.HandlerFunc {
 			}
 			top = n
 		}
-		report, err := s.Space(r.Context(), offline.SpaceOptions{Top: top, Pages: statsPages})
-		answer(w, r, log, report, err)
+		memory := queries.Unsent(r.Context(), r.RemoteAddr)
+		defer memory.Free()
+		err := memory.AtLeast(int64(top) * statsRow)
+		var report *offline.SpaceReport
+		if err == nil {
+			report, err = space(r.Context(), offline.SpaceOptions{Top: top, Pages: statsPages})
+		}
+		if err != nil {
+			answer(w, r, log, nil, err)
+			return
+		}
+		httpapi.SetHeaders(w.Header())
+		writeSpace(memory.Writer(w, httpapi.Cut(w)), report)
 	}
+}
+
+// writeSpace sends a report row by row: names of metrics may be long.
+func writeSpace(w io.Writer, r *offline.SpaceReport) {
+	p := pieces{out: bufio.NewWriterSize(w, pieceBytes)}
+	p.open("", '{')
+	p.value("files", r.Files)
+	p.value("file_bytes", r.FileBytes)
+	p.value("samples", r.Samples)
+	p.value("pages", r.Pages)
+	p.value("pages_read", r.PagesRead)
+	list(&p, "metrics", r.Metrics)
+	p.value("metrics_total", r.MetricsTotal)
+	list(&p, "codecs", r.Codecs)
+	p.value("codecs_total", r.CodecsTotal)
+	p.value("timeline_bytes", r.TimelineBytes)
+	p.end()
 }
 
 // backup makes a backup and answers when it is done. Meanwhile the store refuses a

@@ -8,6 +8,7 @@ import (
 
 	"varve/internal/config"
 	"varve/internal/httpapi"
+	"varve/internal/query"
 	"varve/internal/retention"
 )
 
@@ -52,6 +53,9 @@ func ReloadedRules(shelves map[string]*retention.Shelf, log *slog.Logger) Reload
 // maxPaths bounds the paths of a request for policies.
 const maxPaths = 1000
 
+// pathMemory is about the memory of the report of a path, and of its JSON.
+const pathMemory = 2 << 10
+
 // policiesAnswer is the answer of GET /admin/policies.
 type policiesAnswer struct {
 	Enforced bool               `json:"enforced"`
@@ -60,11 +64,17 @@ type policiesAnswer struct {
 }
 
 // Policies lists GET /admin/policies, which reports the rules of each path.
-func Policies(shelf *retention.Shelf, enforced bool) []httpapi.Route {
+func Policies(shelf *retention.Shelf, queries *query.Engine, enforced bool) []httpapi.Route {
 	return []httpapi.Route{httpapi.On(http.MethodGet, "/admin/policies", httpapi.Admin, func(w http.ResponseWriter, r *http.Request) {
 		paths := r.URL.Query()["path"]
 		if len(paths) == 0 || len(paths) > maxPaths {
 			httpapi.WriteErrors(w, http.StatusBadRequest, "name one to 1,000 paths, as in /admin/policies?path=web.a.requests&path=disk.used%3Bhost%3Da")
+			return
+		}
+		memory := queries.Unsent(r.Context(), r.RemoteAddr)
+		defer memory.Free()
+		if err := memory.AtLeast(int64(len(paths)) * pathMemory); err != nil {
+			answer(w, r, nil, nil, err)
 			return
 		}
 		book := shelf.Book()
@@ -72,6 +82,6 @@ func Policies(shelf *retention.Shelf, enforced bool) []httpapi.Route {
 		for _, path := range paths {
 			a.Paths = append(a.Paths, book.Report(path))
 		}
-		answer(w, r, nil, a, nil)
+		answer(httpapi.WithBody(w, memory.Writer(w, httpapi.Cut(w))), r, nil, a, nil)
 	})}
 }

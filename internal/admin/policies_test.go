@@ -79,7 +79,7 @@ func TestReloadOfRules(t *testing.T) {
 	if _, err := r.reload(); failure.Of(err).Status != http.StatusBadRequest || !strings.Contains(err.Error(), path) {
 		t.Errorf("a file with a fault: %v", err)
 	}
-	get := Policies(shelf, true)[0].Handler
+	get := Policies(shelf, nil, true)[0].Handler
 	for query, want := range map[string]string{
 		"?path=a.b": `{"enforced":true,"rules":1,"paths":[{"path":"a.b","rule":"all","source":"storage-schemas.conf","why":"the path has .*","pattern":".*","stages":[{"step":"1m","keep":"1d","points":1440},{"step":"1h","keep":"1y","points":8760}],"method":"average","x_files_factor":0.5,"method_by":"the default"}]}`,
 		"":          "name one to 1,000 paths",
