@@ -151,3 +151,29 @@ func TestFaultsAreInput(t *testing.T) {
 		t.Errorf("counted %v", got)
 	}
 }
+
+// TestManyTags: a list of tags has all pages, counts as memory, and a filter makes it smaller.
+func TestManyTags(t *testing.T) {
+	const tags = 2*tagPage + 1
+	limits := query.DefaultConfig()
+	limits.MaxMemory = 256 << 10
+	s := open(t, DefaultConfig(), limits)
+	var lines strings.Builder
+	want := `[{"tag":"name"}`
+	for i := range tags {
+		fmt.Fprintf(&lines, "m;t%04d=1 1 1710071400\n", i)
+		if i%100 == 7 {
+			want += fmt.Sprintf(`,{"tag":"t%04d"}`, i)
+		}
+	}
+	s.send(lines.String())
+	if w := s.ask("GET", "/tags", url.Values{}); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "query.max_memory") {
+		t.Errorf("all tags: %d %.200s", w.Code, w.Body)
+	}
+	if w := s.ask("GET", "/tags", url.Values{"filter": {"name|t..07"}}); w.Code != http.StatusOK || strings.TrimSpace(w.Body.String()) != want+"]" {
+		t.Errorf("some tags: %d %.200s, want %.200s", w.Code, w.Body, want)
+	}
+	if w := s.ask("GET", "/tags", url.Values{"filter": {"t"}, "limit": {"3"}}); w.Code != http.StatusOK || strings.TrimSpace(w.Body.String()) != `[{"tag":"t0000"},{"tag":"t0001"},{"tag":"t0002"}]` {
+		t.Errorf("three tags: %d %.200s", w.Code, w.Body)
+	}
+}

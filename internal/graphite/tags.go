@@ -153,6 +153,59 @@ func valueOf(n query.Number, tag string) string {
 	return v
 }
 
+// A listedTag is a tag in the answer of /tags.
+type listedTag struct {
+	Tag string `json:"tag"`
+}
+
+// tagPage is how many tags are read before those that match are charged.
+const tagPage = 1000
+
+// tagsOf returns the first tags that match, ascending, at most the number in most. Each counts as
+// memory of the query, with its text in the answer. Every series with tags also has the tag "name".
+func tagsOf(s *query.Session, filter *model.Pattern, most int) ([]listedTag, error) {
+	var found []string
+	keep := func(name string) { found = append(found, name) }
+	q := store.NamesQuery{Kind: store.TagNames, Limit: tagPage}
+	for more := true; more && len(found) < most; {
+		page, further, err := s.NamesPage(q)
+		if err != nil {
+			return nil, err
+		}
+		before := len(found)
+		if err := matching(s, filter, page, most-before, keep); err != nil {
+			return nil, err
+		}
+		if err := s.Reserve(listedBytes(found[before:])); err != nil {
+			return nil, err
+		}
+		if more = further && len(page) > 0; len(page) > 0 {
+			q.After = page[len(page)-1]
+		}
+	}
+	if q.After != "" {
+		if err := matching(s, filter, []string{"name"}, 1, keep); err != nil {
+			return nil, err
+		}
+	}
+	slices.Sort(found)
+	list := []listedTag{}
+	for _, name := range slices.Compact(found) {
+		if len(list) < most {
+			list = append(list, listedTag{name})
+		}
+	}
+	return list, nil
+}
+
+// listedBytes is the memory of names in a list and its JSON, where a byte takes up to six.
+func listedBytes(names []string) (n int64) {
+	for _, name := range names {
+		n += entryBytes + 6*int64(len(name))
+	}
+	return n
+}
+
 // listTags answers /tags.
 func (a *API) listTags(w http.ResponseWriter, r *http.Request, form url.Values) {
 	filter, most, err := filterAndLimit(form)
@@ -161,15 +214,7 @@ func (a *API) listTags(w http.ResponseWriter, r *http.Request, form url.Values) 
 		return
 	}
 	a.within(w, r, "tags", func(s *query.Session) error {
-		names, _, err := s.NamesPage(store.NamesQuery{Kind: store.TagNames})
-		if err != nil {
-			return err
-		}
-		if len(names) > 0 {
-			names = slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(names), "name"))))
-		}
-		list := []map[string]string{}
-		err = matching(s, filter, names, most, func(name string) { list = append(list, map[string]string{"tag": name}) })
+		list, err := tagsOf(s, filter, most)
 		if err != nil {
 			return err
 		}
