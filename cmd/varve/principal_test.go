@@ -16,8 +16,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/config"
+	"varve/internal/httpapi"
 	"varve/internal/model"
 	"varve/internal/principal"
+	"varve/internal/query"
 	"varve/internal/retention"
 	"varve/internal/server"
 	"varve/internal/store"
@@ -93,7 +95,7 @@ func TestPrincipalReachesTheStore(t *testing.T) {
 	c := config.Default()
 	c.DataDir, c.Server.HTTPAddr, c.Server.TelnetAddr = t.TempDir(), "127.0.0.1:0", "127.0.0.1:0"
 	registry, log := prometheus.NewRegistry(), slog.New(slog.DiscardHandler)
-	h := newInstance(principal.Default, c, &backend{Store: s}, nil, retention.NewShelf(&retention.Book{}), registry, log)
+	h := newInstance(principal.Default, c, &backend{Store: s, routes: func(*query.Engine) []httpapi.Route { return nil }}, nil, retention.NewShelf(&retention.Book{}), registry, log)
 	front := instances{h}.front(c, registry)
 	srv := server.New(server.Options{Config: c.Server, Log: log, Registry: registry, Front: front})
 	defer runServer(t, srv)()

@@ -287,7 +287,7 @@ var deviations = []deviation{
 	},
 	{
 		"sum-order", "sum and avg add up in another order; the last bits of the largest partial sum may differ",
-		"in another order; the last bits of the largest partial sum may differ",
+		"in another order; the result may differ by the last bits of the largest partial sum",
 		sumOrder,
 	},
 	{
