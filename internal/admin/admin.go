@@ -1,14 +1,15 @@
 package admin
 
 import (
-	"context"
 	"encoding/json"
 	"log/slog"
 	"net/http"
 	"sync"
 
 	"varve/internal/failure"
+	"varve/internal/gate"
 	"varve/internal/httpapi"
+	"varve/internal/principal"
 )
 
 // oneAtATime answers 409 while another request of a kind is running: otherwise requests
@@ -25,19 +26,16 @@ func oneAtATime(what string, h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// turns are taken by one request of a kind at a time; others wait. Its capacity is 1.
-type turns chan struct{}
-
-func (t turns) take(ctx context.Context) error {
-	select {
-	case t <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+// inTurn calls f when it is the turn of the sender of r. It returns the error of f, or that of the
+// context if the client leaves before.
+func inTurn(g *gate.Gate, r *http.Request, f func() error) error {
+	sender := principal.NetworkOf(r.RemoteAddr)
+	if _, _, err := g.Enter(r.Context(), sender, 1); err != nil {
+		return err
 	}
+	defer g.Leave(sender, 1)
+	return f()
 }
-
-func (t turns) end() { <-t }
 
 // A foreignRoute is a route that only servers with another kind of store have.
 type foreignRoute struct{ method, path, instead string }

@@ -2,13 +2,13 @@ package admin
 
 import (
 	"bufio"
-	"context"
 	"io"
 	"net/http"
 	"strconv"
 	"time"
 
 	"varve/internal/clip"
+	"varve/internal/gate"
 	"varve/internal/growth"
 	"varve/internal/httpapi"
 	"varve/internal/index"
@@ -55,16 +55,9 @@ const rowMemory = 512
 
 // cardinality reports what most series belong to: ?limit=10&metric=NAME. The lists, whose strings
 // belong to the store, are charged to the memory of queries until the client has received them.
-// Requests take turns, because counting compares many names.
+// Senders take turns, because counting compares many names.
 func cardinality(queries *query.Engine, of func(metric string, limit int) CardinalityAnswer) http.HandlerFunc {
-	turn := make(turns, 1)
-	count := func(ctx context.Context, metric string, limit int) (a CardinalityAnswer, err error) {
-		if err := turn.take(ctx); err != nil {
-			return a, err
-		}
-		defer turn.end()
-		return of(metric, limit), nil
-	}
+	turns := gate.New(1)
 	return func(w http.ResponseWriter, r *http.Request) {
 		limit, metric := 10, r.URL.Query().Get("metric")
 		if text := r.URL.Query().Get("limit"); text != "" {
@@ -81,8 +74,8 @@ func cardinality(queries *query.Engine, of func(metric string, limit int) Cardin
 			answer(w, r, nil, nil, err)
 			return
 		}
-		a, err := count(r.Context(), metric, limit)
-		if err != nil {
+		var a CardinalityAnswer
+		if err := inTurn(turns, r, func() error { a = of(metric, limit); return nil }); err != nil {
 			return // the client is gone
 		}
 		httpapi.SetHeaders(w.Header())

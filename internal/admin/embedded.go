@@ -3,7 +3,6 @@ package admin
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -16,6 +15,7 @@ import (
 	"varve/internal/clip"
 	"varve/internal/embedded"
 	"varve/internal/embedded/offline"
+	"varve/internal/gate"
 	"varve/internal/httpapi"
 	"varve/internal/query"
 	"varve/internal/units"
@@ -102,18 +102,11 @@ func check(s *embedded.Store) http.HandlerFunc {
 	}
 }
 
-// stats reports what uses the space, estimated from a bounded number of pages. Requests take turns,
+// stats reports what uses the space, estimated from a bounded number of pages. Senders take turns,
 // because while pages are read, all metrics in them are counted. What the report holds is charged
 // to the memory of queries until the client has received it.
 func stats(s *embedded.Store, queries *query.Engine, log *slog.Logger) http.HandlerFunc {
-	turn := make(turns, 1)
-	space := func(ctx context.Context, o offline.SpaceOptions) (*offline.SpaceReport, error) {
-		if err := turn.take(ctx); err != nil {
-			return nil, err
-		}
-		defer turn.end()
-		return s.Space(ctx, o)
-	}
+	turns := gate.New(1)
 	return func(w http.ResponseWriter, r *http.Request) {
 		top := StatsTop
 		if text := r.URL.Query().Get("top"); text != "" {
@@ -126,12 +119,16 @@ func stats(s *embedded.Store, queries *query.Engine, log *slog.Logger) http.Hand
 		}
 		memory := queries.Unsent(r.Context(), r.RemoteAddr)
 		defer memory.Free()
-		err := memory.AtLeast(int64(top) * statsRow)
-		var report *offline.SpaceReport
-		if err == nil {
-			report, err = space(r.Context(), offline.SpaceOptions{Top: top, Pages: statsPages})
+		if err := memory.AtLeast(int64(top) * statsRow); err != nil {
+			answer(w, r, log, nil, err)
+			return
 		}
-		if err != nil {
+		var report *offline.SpaceReport
+		read := func() (err error) {
+			report, err = s.Space(r.Context(), offline.SpaceOptions{Top: top, Pages: statsPages})
+			return err
+		}
+		if err := inTurn(turns, r, read); err != nil {
 			answer(w, r, log, nil, err)
 			return
 		}
